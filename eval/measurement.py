@@ -48,6 +48,8 @@ MOST_LOGITS = 200_000
 """Numbers up to which raw outputs are kept with the answers."""
 Once = Callable[[str, Callable[[], Result]], Result]
 """Takes the name of a model and what asks it, and returns what it answered: now, or in a measurement of before."""
+MOST_MARGIN = 0.5
+"""The largest loss that may be a margin, of metrics whose best value is 1."""
 CONFIDENCE = 0.95
 """Coverage of the intervals."""
 MOST_NAMED = 5
@@ -112,8 +114,7 @@ def measure(
     examples = scored_examples(task, split)
     models = [model] if against is None or isinstance(against, Result) else [model, against]
     problems = [problem for one in models for problem in _mismatches(one, task.spec)]
-    if not 0 <= margin < np.inf:
-        problems.append(f"margin={margin} must be a number of 0 or more, in units of the metric, such as 0.01")
+    problems += wrong_margin(task.spec, margin)
     if isinstance(against, Result):
         problems += _unpaired(against, task.spec, examples.digest)
     if problems:
@@ -138,6 +139,23 @@ def measure(
     if latency is not None:
         rows = time_models(timed, examples, latency.batch, latency.lengths, latency.seconds)
     return result.model_copy(update={"comparison": comparison, "slices": found, "latency": tuple(rows)})
+
+
+def wrong_margin(spec: TaskSpec, margin: float) -> list[str]:
+    """Return why a loss cannot be a margin: it is none, or more than half of what a score can lose at all.
+
+    Args:
+        spec: What is asked; a metric of one's own, and the scores of words that are predicted, may have any unit.
+        margin: The loss that is allowed.
+    """
+    if not 0 <= margin < np.inf:
+        return [f"margin={margin} must be a number of 0 or more, in units of the metric, such as 0.01"]
+    if margin <= MOST_MARGIN or isinstance(spec.metric, OwnMetric) or kind_of(spec.kind).truth is None:
+        return []
+    return [
+        f"margin={margin:g} is {margin * 100:g} points of {spec.metric}, whose best value is 1; a point is 0.01, so "
+        f"{margin:g} points are {margin / 100:g}"
+    ]
 
 
 def pair(

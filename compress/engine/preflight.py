@@ -23,7 +23,7 @@ from eval.data.roles import AUTO, uncarved
 from eval.errors import UserError
 from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
-from eval.measurement import scored_examples
+from eval.measurement import scored_examples, wrong_margin
 from eval.naming import public_name
 from teachers.training.tracking import tracker_problems
 
@@ -121,6 +121,7 @@ def _evaluate_problems(
     if roles is None:
         return
     task = roles.task
+    yield from ((("evaluate", "margin"), f"evaluate.{wrong}") for wrong in wrong_margin(task.spec, block.margin))
     try:
         silent = block.split == AUTO and roles.report not in task.splits
         if silent and roles.notes and kind_of(task.spec.kind).scored:

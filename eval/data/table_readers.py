@@ -35,12 +35,14 @@ def read_csv(path: Path) -> Iterator[Row]:
 
 def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
     unreadable: list[str] = []
+    spanned: list[str] = []
     place = ""
 
     def lines() -> Iterator[str]:
         nonlocal place
         for where, line in text_lines(path):
             place = where
+            spanned.append(where)
             if line is None:
                 unreadable.append(where)
             yield "\n" if line is None else line + "\n"
@@ -48,6 +50,7 @@ def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
     csv.field_size_limit(sys.maxsize)  # as long as a line of any other format may be
     reader = csv.reader(lines(), strict=True, delimiter=_delimiter(path))
     while True:
+        spanned.clear()
         try:
             found: list[str] | str = next(reader)
         except StopIteration:
@@ -57,6 +60,10 @@ def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
         if unreadable:
             yield from ((where, None) for where in unreadable)
             unreadable.clear()
+        elif isinstance(found, str) and len(spanned) > 1:  # all these lines are lost, and the first is to be mended
+            first, last = (where.rpartition(":")[2] for where in (spanned[0], place))
+            yield spanned[0], f"{found[:-1]} in line {last}); is a quote here never closed?"
+            yield from ((where, f"is lost with the record that begins in line {first}") for where in spanned[1:])
         elif found:
             yield place, found
 

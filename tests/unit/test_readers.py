@@ -124,11 +124,12 @@ class TestTables:
     def test_bad_csv(self, tmp_path):
         path = write(tmp_path / "train.csv", b'text,label\na,1\nb\nc,1,2\n\xe9,1\n"d"e,1\nf,1\n"g,1\nh,1\n')
         wrong = problems(path)
-        assert [place for place, _ in wrong] == [":3", ":4", ":5", ":6", ":9"]
+        assert [place for place, _ in wrong] == [":3", ":4", ":5", ":6", ":8", ":9"]
         assert wrong[0][1] == "has 1 cell, but the header names 2 columns: text, label"
         assert wrong[2][1] == NOT_UTF8
         assert wrong[3][1].startswith("is not CSV (")
-        assert wrong[4][1] == "is not CSV (unexpected end of data)"
+        assert wrong[4][1] == "is not CSV (unexpected end of data in line 9); is a quote here never closed?"
+        assert wrong[5][1] == "is lost with the record that begins in line 8"
         assert [row.values["text"] for row in read(path) if row.values] == ["a", "f"]
 
     def test_a_line_that_is_not_utf8_inside_quotes(self, tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from compress.artifact.artifact import Artifact
 from compress.artifact.record import Record, choices
 from compress.testing.tiny import tiny_task, tiny_taskmodel
-from eval.measurement import measure, pair
+from eval.errors import UserError
+from eval.measurement import measure, pair, wrong_margin
 from eval.proof.known_examples import met, remember
 from eval.proof.role import role_of
 from eval.report.card import model_card
@@ -150,3 +151,12 @@ def test_a_result_of_an_earlier_version_says_no_role(teacher):
     values = json.loads(measure(teacher, task, split="test").to_json())
     del values["role"], values["chosen_on"]
     assert type(measure(teacher, task, split="test")).from_json(json.dumps(values)).role is None
+
+
+def test_a_margin_of_points_is_no_margin_of_a_share(teacher):
+    """Five points are 0.05: a loss of five times the whole score would exclude nothing."""
+    task = tiny_task()
+    with pytest.raises(UserError, match=r"margin=5 is 500 points of accuracy, .* so 5 points are 0\.05"):
+        measure(teacher, task, tiny_taskmodel("bert", task.spec), split="test", margin=5)
+    assert wrong_margin(task.spec, 0.5) == []
+    assert wrong_margin(tiny_task("causal-lm").spec, 5.0) == []
