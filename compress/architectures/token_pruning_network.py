@@ -24,7 +24,7 @@ from compress.architectures.wrapped_encoder import (
     named_inputs,
     register_around,
 )
-from teachers.anatomy.encoder import layer_count, layer_names, layers, part_names
+from teachers.anatomy.encoder import layer_count, layer_names, layers, max_tokens, part_names
 from teachers.anatomy.segments import exchanged, run_layers, twin_of
 
 WHOLE = 1000
@@ -105,6 +105,11 @@ class TokenPruningForSequenceClassification(AroundNetwork):
         super().__init__(config)
         self.inner = AutoModelForSequenceClassification.from_config(config.inner)
         self.post_init()
+
+    @property
+    def shape_reach(self) -> int:
+        """Three tokens less than a text has that keeps more of them than short ones do, whatever the share."""
+        return min(max_tokens(self.inner.config), WHOLE + 3) - 3
 
     @classmethod
     def around(cls, network: Any, keep: Sequence[int]) -> TokenPruningForSequenceClassification:

@@ -98,9 +98,14 @@ def max_tokens(config: Any) -> int:
 
 
 def reaches(module: nn.Module) -> list[int]:
-    """Return how many tokens to each side each attention in a module sees, of those that do not see all of a text."""
+    """Return the numbers of tokens beyond which shapes inside of a module follow another rule, for exporters.
+
+    Of attention that does not see all of a text it is how many tokens to each side it sees; a network whose shapes
+    follow the length in steps says it as ``shape_reach``.
+    """
     parts: list[Any] = [part for part in module.modules() if hasattr(part, "one_sided_attn_window_size")]
-    return [half for part in parts if (half := part.one_sided_attn_window_size) + 3 <= max_tokens(part.config)]
+    halves = [half for part in parts if (half := part.one_sided_attn_window_size) + 3 <= max_tokens(part.config)]
+    return [*halves, *(part.shape_reach for part in module.modules() if hasattr(part, "shape_reach"))]
 
 
 def classifier_place(config: Any) -> int:

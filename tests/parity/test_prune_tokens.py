@@ -274,6 +274,15 @@ def test_an_export_answers_like_the_model(family, tmp_path):
     assert len({node.name for node in nodes}) == len(nodes)
 
 
+def test_shares_of_which_short_texts_keep_as_many_tokens_are_counted_in_an_export(tmp_path):
+    """Of 7 and of 13 tokens 15% are two and 7% are one; the exporter took these for constants."""
+    model, examples = dropping(keep=(150, 70)), texts()
+    assert {counted(length, 150) for length in (7, 13)} == {2} != {counted(32, 150)}
+    expected = np.stack(predict(model, examples).logits)
+    export_onnx(model, tmp_path / "onnx", examples=examples)
+    np.testing.assert_allclose(np.stack(predict(Runtime(tmp_path / "onnx"), examples, 1).logits), expected, atol=1e-5)
+
+
 def test_an_8_bit_export_answers_like_the_model(tmp_path):
     model, examples = dropping(), texts()
     scheme = Int8(exclude=("inner.bert.encoder.layer.1",))
