@@ -67,6 +67,7 @@ logger = logging.getLogger("compress.engine.pipeline")
 CHECK, EXPORT, MEASURE = "check and prepare", "export", "measure"
 """What progress calls the stages before and after the steps."""
 OWN_REASONS = "Attributions are not compared: no step changed a weight, so they are those of the reference."
+OWN_ANSWERS = "Perturbed texts are not answered: no step changed a weight and nothing is exported, so nothing differs."
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | 
             *step_notes(artifact.lineage),
             *unrun,
             *more,
-            *_baseline_notes(artifact, out),
+            *(_baseline_notes(artifact, out) if recipe.evaluate.baseline else ()),
             *weak_teacher_notes(recipe, own),
             *first_stage_notes(prepared.task.spec, examples or (), own),
             told(read_looks(out)),
@@ -269,7 +270,9 @@ def evaluate(
         **({"stress": 2} if block.stress else {}),
         **({"attributions": 1} if attributed else {}),
     )
-    notes = (*own.notes, *([OWN_REASONS] if block.attributions and unchanged else []))
+    stressed = block.stress and (not unchanged or bool(own_exports))
+    said = {OWN_REASONS: block.attributions and unchanged, OWN_ANSWERS: block.stress and not stressed}
+    notes = (*own.notes, *(sentence for sentence, needed in said.items() if needed))
     if kept := kept_results(out, [model.name for model in everything], made_from):
         return kept, notes
     if reference is not None:
@@ -283,7 +286,7 @@ def evaluate(
     once = answered_once(out, made_from, shared)
     results = measure_together(models, *how, once)
     known = {model.name: model for model in everything}
-    wanted = {"stress": block.stress, "attributions": attributed, "memory": block.measures_memory}
+    wanted = {"stress": stressed, "attributions": attributed, "memory": block.measures_memory}
     results = with_more(results, known, task, roles.report, recipe.seed, runnable, **wanted)
     return keep_results(out, results, made_from), notes
 

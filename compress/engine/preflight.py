@@ -25,6 +25,7 @@ from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
 from eval.measurement import scored_examples, wrong_margin
 from eval.naming import public_name
+from teachers.signals.predictions_teacher import PredictionsTeacher
 from teachers.training.tracking import tracker_problems
 
 if TYPE_CHECKING:
@@ -165,6 +166,11 @@ def _model_problems(block: EvaluateBlock, task: Task, models: Sequence[Predictor
         for name, model in {model.name: model for model in models}.items():
             for sentence in length_problems(name, model, (block.latency.lengths,)):
                 yield ("evaluate", "latency", "lengths"), f"evaluate.latency.lengths: {sentence}"
+    kind = kind_of(task.spec.kind)
+    if block.stress and (kind.masks or kind.causal):
+        yield ("evaluate", "stress"), f"evaluate.stress: {kind.named} model gives no answers to compare; leave it out"
+    if block.stress and any(isinstance(model, PredictionsTeacher) for model in models):
+        yield ("evaluate", "stress"), "evaluate.stress: a file of predictions answers no perturbed texts; leave it out"
     if block.attributions:
         for sentence in unattributed(task.spec, models, "evaluate.attributions"):
             yield ("evaluate", "attributions"), sentence

@@ -11,7 +11,7 @@ from eval.kinds.kind_registry import kind_of
 EPOCHS, LEARNING_RATE, BATCH_SIZE = 4, 2.0e-4, 32
 """The best setting for students of two and three layers on SST-2 in our comparisons."""
 MANY_CLASSES = 30
-"""Labels from which on probabilities were learned better than squared logits (151 intents: 0.815 against 0.810)."""
+"""Labels from which on probabilities are learned better than squared logits (77 intents: 0.857 against 0.839)."""
 LEAST_UPDATES, MOST_EPOCHS = 300, 20
 """Optimizer steps that few examples are repeated for, and the most repetitions."""
 FINETUNE_EPOCHS, BASE_WIDTH = 3, 768
@@ -125,4 +125,4 @@ def _step(kind: str, classes: int) -> dict[str, Any]:
         return {"technique": "distill.embedding", "settings": {"mse": 0.0, "cosine": 1.0, "similarity": 1.0}}
     if asked.labelled and classes >= MANY_CLASSES:
         return {"technique": "distill.logits", "settings": {"temperature": 2.0, "alpha": 0.5}}
-    return {"technique": "distill.logits", "settings": {"loss": "mse", "alpha": 1.0}}
+    return {"technique": "distill.logits", "settings": {"loss": "mse", "alpha": 0.5}}

@@ -220,7 +220,7 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch, notebook):
     text = (tmp_path / told["recipe"]).read_text()
     assert "# A third of the layers or fewer: the first ones.\n" in text
     assert "student: {from: teacher, layers: [0]}" in text
-    assert 'of: [{"distill.logits": {"loss": "mse", "alpha": 1.0}}, "distill.labels"]' in text
+    assert 'of: [{"distill.logits": {"loss": "mse", "alpha": 0.5}}, "distill.labels"]' in text
     kept = next(note for note in told["notes"] if note.startswith("distill.best_of kept "))
     assert "on 20 examples that choose" in kept
     assert kept in Path(told["report"]).read_text()
@@ -238,7 +238,7 @@ def test_fewer_layers_by_one_command(tmp_path, capsys, monkeypatch, notebook):
 def test_there_is_no_second_training_if_it_must_be_quick(tmp_path):
     answers = Answers("classification", "d", "t", False, 1, {"onnx": {}}, quick=True)
     (step,) = parse_recipe(recipe_text(answers, "r.yaml")).steps
-    assert (step.name, step.loss, step.alpha) == ("distill.logits", "mse", 1.0)
+    assert (step.name, step.loss, step.alpha) == ("distill.logits", "mse", 0.5)
     many = replace(answers, labels=tuple(f"intent {number}" for number in range(151)), quick=False)
     (step,) = parse_recipe(recipe_text(many, "r.yaml")).steps
     assert [term.technique.name for block in step.of for term in block.terms] == ["distill.logits", "distill.labels"]

@@ -10,6 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers.normalizers import Lowercase
 
+from compress.artifact.artifact import Artifact
+from compress.engine.pipeline import OWN_ANSWERS, run_recipe
+from compress.engine.preflight import foresee
+from compress.recipe import recipe_from_plain
 from compress.testing.tiny import tiny_task, tiny_taskmodel
 from eval.comparison import measure_together, with_stress
 from eval.data.loading import Task
@@ -35,6 +39,7 @@ from eval.stress.rules import (
 )
 from eval.stress.stress_rows import CLEAN, change_of
 from eval.task import Examples, TaskSpec
+from tests.recipes.test_recipes import write_data
 from tests.unit.bagofwords import sentiment
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -346,3 +351,29 @@ def test_every_kind_can_be_put_under_stress(kind):
         if row.score is not None:
             assert row.difference.value == pytest.approx(row.score - row.reference)
             assert np.isnan(row.difference.low) or row.difference.low <= row.difference.value <= row.difference.high
+
+
+def recipe_of(folder, kind, family, **blocks):
+    task = tiny_task(kind)
+    write_data(task, folder / "data")
+    Artifact.from_model(tiny_taskmodel(family, task.spec)).save(folder / "teacher")
+    values = {
+        "name": "r",
+        "task": {"kind": kind, "data": str(folder / "data"), "max_length": 32},
+        "teacher": {"model": str(folder / "teacher")},
+        "student": {"from": "teacher"},
+        "evaluate": {"latency": None, "stress": True},
+    }
+    return recipe_from_plain({**values, **blocks}, "r")
+
+
+def test_what_cannot_be_put_under_stress_is_refused_before_any_training(tmp_path):
+    recipe = recipe_of(tmp_path, "causal-lm", "gpt2", steps=["prune.vocabulary"])
+    with pytest.raises(UserError, match=r"evaluate\.stress: a causal-lm model gives no answers to compare"):
+        foresee(recipe)
+
+
+def test_an_unchanged_model_without_an_export_is_put_under_no_stress(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    recipe = recipe_of(tmp_path, "classification", "bert", steps=["quantize.dynamic"])
+    assert OWN_ANSWERS in run_recipe(recipe, tmp_path / "out").notes
