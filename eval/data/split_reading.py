@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source
 from eval.errors import UserError, few, quantity
+from eval.files.rows import Row
 from eval.kinds.kind import Kind
 from eval.task import Example, Examples
 
@@ -90,7 +91,7 @@ def _read_split(
     of_texts = checker.kind.texts_alone
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
-    rows = iter(source.rows() if checker.named else checker.kind.rows(source.rows()))
+    rows = _rows(source, checker)
     head = []
     for row in rows:
         head.append(row)
@@ -105,6 +106,33 @@ def _read_split(
         except BadItemError as error:
             bad.append((row.where, str(error)))
     return items, bad
+
+
+def _rows(source: Source, checker: Checker) -> Iterator[Row]:
+    return iter(source.rows() if checker.named else checker.kind.rows(source.rows()))
+
+
+def without_column(source: Source, kind: str, columns: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the fields for which a file that is learned from has no column, and a sentence that says so.
+
+    The first row that can be read decides; where none can, nothing is said.
+
+    Args:
+        source: The file.
+        kind: Kind of task.
+        columns: Columns that were named.
+
+    Raises:
+        UserError: The file cannot be read at all.
+    """
+    checker = Checker(kind, columns, {})
+    labelled = not checker.kind.texts_alone
+    first = next((row for row in _rows(source, checker) if not row.problem), None)
+    if first is None:
+        return [], ""
+    checker.match(first.values, labelled, alone=labelled)
+    absent = checker.without_column(first, labelled)
+    return absent, f"{first.where}: {checker.missing(absent, first)}" if absent else ""
 
 
 def truths(kind: Kind, items: Iterable[Example]) -> Iterable[str]:

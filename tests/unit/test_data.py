@@ -161,8 +161,8 @@ class TestWhatIsKept:
         assert [dict(item) for item in task.splits["unlabeled"]] == [{"text": "so good"}, {"text": "so bad"}]
         wrong = refused("classification", folder(train=GOOD, test=[GOOD[0], bare[0]]))
         assert wrong == [
-            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with columns: {label: ...}, "
-            "or --label of compress optimize, distill and eval"
+            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with task: "
+            "{columns: {label: ...}} in a recipe, or with --label on the command line"
         ]
 
 
@@ -324,7 +324,7 @@ class TestHub:
         wrong = refused("classification", tmp_path / "data")
         assert wrong[0] == (
             f"{tmp_path}/data (train): row 1: the field 'text' is missing; there are 'said', 'label', 'who'; "
-            "name its column with columns: {text: ...}, or --text of compress optimize, distill and eval"
+            "name its column with task: {columns: {text: ...}} in a recipe, or with --text on the command line"
         )
         assert refused("classification", tmp_path / "data", files={"validation": "validation_match"}) == [
             f"{tmp_path}/data: files: validation: there is no split 'validation_match'; "
