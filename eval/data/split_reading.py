@@ -9,7 +9,7 @@ from itertools import chain
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source
 from eval.errors import UserError, few, quantity
-from eval.files.rows import Row
+from eval.files.rows import NOT_UTF8, Row, is_windows_1252
 from eval.kinds.kind import Kind
 from eval.task import Example, Examples
 
@@ -51,7 +51,7 @@ def read_splits(
                 *wrong[0],
             )
         elif wrong:
-            bad += _lines(source.name, items, wrong, checker.kind)
+            bad += _lines(source, items, wrong, checker.kind)
         if not items and not wrong:
             problems.append(f"{source.name}: is empty; put items into it, or take the file away")
         elif not items and on_bad == "skip":
@@ -71,8 +71,16 @@ def read_splits(
     return splits
 
 
-def _lines(name: str, items: Sequence[Example], bad: Sequence[tuple[str, str]], kind: Kind) -> list[str]:
+def _lines(source: Source, items: Sequence[Example], bad: Sequence[tuple[str, str]], kind: Kind) -> list[str]:
     """Return a line for each bad item; if all of many are bad, what they have in common, or the first of them."""
+    name = source.name
+    unread = [f"{where}: {problem}" for where, problem in bad if problem == NOT_UTF8]
+    if len(unread) > FIRST and source.path is not None:
+        looks = "looks like Windows-1252: save it as UTF-8"
+        cure = looks if is_windows_1252(source.path) else "save it as UTF-8"
+        rest = [(where, problem) for where, problem in bad if problem != NOT_UTF8]
+        lines = _lines(source, items, rest, kind) if rest else []
+        return [*unread[:FIRST], f"{name}: {len(unread):,} lines are not valid UTF-8; {cure}", *lines]
     told = [f"{where}: {problem}" for where, problem in bad]
     if items or len(bad) <= SHOWN:
         return told
