@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from eval.data.columns import named_columns
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source, find_sources
 from eval.errors import UserError, did_you_mean, few
 from eval.files.paths import user_path
 from eval.files.rows import Row
+from eval.kinds.kind_registry import kind_of
 from eval.task import Example, TaskSpec
 
 SHOWN = 20
@@ -34,13 +36,21 @@ def read_unlabelled(path: str, spec: TaskSpec) -> list[Example]:
     return found
 
 
-def read_examples(data: str, split: str = "train", kind: str | None = None) -> list[Example]:
+def read_examples(
+    data: str,
+    split: str = "train",
+    kind: str | None = None,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+) -> list[Example]:
     """Return the items of a file, or of a split of a folder, each with its label if it has one.
 
     Args:
         data: A file, a folder or a hub name.
         split: Which items of a folder.
         kind: Of the task; by default what the first item looks like.
+        text: The column with the text; two for a pair.
+        label: The column with the label.
 
     Raises:
         UserError: If nothing can be read, or items are bad.
@@ -48,7 +58,7 @@ def read_examples(data: str, split: str = "train", kind: str | None = None) -> l
     source = _source(data, split)
     if kind is None:
         kind = _kind(next((row.values for row in source.rows() if not row.problem), {}))
-    checker = Checker(kind, {}, {})
+    checker = Checker(kind, named_columns(kind_of(kind), text, label), {})
     return _checked(source, checker, checker.has_truth)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.optimize import Label, Text
 from compress.commands.run import Json
 from compress.terminal.output import write_json
 from eval.errors import UserError, did_you_mean
@@ -22,6 +23,8 @@ def augment(
     out: Annotated[Path, typer.Option(help="File of JSON lines to write.")],
     split: Annotated[str, typer.Option(help="Which examples of a folder.")] = "train",
     task: Annotated[str | None, typer.Option(help="Kind of task; by default what the first item looks like.")] = None,
+    text: Text = None,
+    label: Label = None,
     copies: Annotated[int | None, typer.Option(help="Draws for each example; by default 20, or 10 for pairs.")] = None,
     model: Annotated[str | None, typer.Option(help="tinybert: folder or hub name of a masked-language model.")] = None,
     vectors: Annotated[
@@ -68,7 +71,7 @@ def augment(
     from compress.augment.text_files import read_examples
     from compress.augment.training_set import write_copies
 
-    examples = read_examples(data, split, task)
+    examples = read_examples(data, split, task, text, label)
     count = block.copies_of(pair="text_b" in examples[0])
     originals, made = write_copies(out, copies_of(examples, open_rule(block), count, seed))
     if json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.optimize import Label, Text
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
 from compress.terminal.models import AcceptIncomplete, is_export, with_data
@@ -45,9 +46,11 @@ def export(
         str | None,
         typer.Option(
             help="Data on which the export has to agree with the model, and from which 8 bits take their ranges; "
-            "without it, synthetic text, and ranges found at run time."
+            "without it, synthetic text, and ranges found at run time. Of one file, texts are enough."
         ),
     ] = None,
+    text: Text = None,
+    label: Label = None,
     tune: Annotated[
         str | None,
         typer.Option(metavar="GOAL", help="Measure the variants on --data, keep the best for latency or throughput."),
@@ -93,6 +96,8 @@ def export(
         others: dict[str, Any] = {
             "--to": to not in (None, FIRST_TARGET),
             "--data": data,
+            "--text": text,
+            "--label": label,
             "--tune": tune,
             "--exclude": exclude,
         }
@@ -118,7 +123,8 @@ def export(
 
     from compress.artifact.artifact import Artifact
 
-    artifact, task = with_data(Artifact.from_pretrained(model, accept_incomplete=accept_incomplete), data)
+    artifact = Artifact.from_pretrained(model, accept_incomplete=accept_incomplete)
+    artifact, task = with_data(artifact, data, text, label, truths=tune is not None)
     if tune is not None and task is not None:
         from compress.export.tune import AGREEMENT
         from compress.export.tune import tune as tuned

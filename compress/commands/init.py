@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from compress.shortcuts.recipe_text import Answers, known_classes, known_examples, recipe_text, teacher_facts
+from compress.commands.optimize import Label, Text
+from compress.shortcuts.recipe_text import (
+    Answers,
+    known_classes,
+    known_examples,
+    recipe_text,
+    refuse_unnamed,
+    teacher_facts,
+)
 from compress.terminal.next_command import say_next
 from eval.cost.machine import bf16_is_fast, cpu_features
 from eval.data.beir import is_beir
@@ -21,6 +29,8 @@ from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
 def init(
     task: Annotated[str | None, typer.Option(help=f"Kind of task: {', '.join(OWN)}.")] = None,
     data: Annotated[str | None, typer.Option(help="Folder, file or hub name of the data.")] = None,
+    text: Text = None,
+    label: Label = None,
     teacher: Annotated[str | None, typer.Option(help="Folder or hub name of the model to compress.")] = None,
     finetune: Annotated[
         bool | None, typer.Option("--finetune/--trained", help="Whether it still has to learn the task, or has.")
@@ -34,7 +44,7 @@ def init(
     if out.exists() and not force:
         raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
     try:
-        answers = _ask(task, data, teacher, finetune, layers, int8)
+        answers = _ask(task, data, text, label, teacher, finetune, layers, int8)
     except typer.Abort as stop:
         if isinstance(stop.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
@@ -43,12 +53,12 @@ def init(
         raise UserError(
             "the answers ended early; give --task, --data, --teacher, --layers and --int8 as flags"
         ) from None
-    text = recipe_text(answers, str(out))
+    written = recipe_text(answers, str(out))
 
     from compress.recipe import parse_recipe
 
-    parse_recipe(text, str(out))
-    atomic_write(out, text.encode())
+    parse_recipe(written, str(out))
+    atomic_write(out, written.encode())
     typer.echo(f"wrote {out}")
     say_next("compress", "check", out)
 
@@ -56,6 +66,8 @@ def init(
 def _ask(
     task: str | None,
     data: str | None,
+    text: list[str] | None,
+    label: str | None,
     teacher: str | None,
     finetune: bool | None,
     layers: int | None,
@@ -69,6 +81,10 @@ def _ask(
         raise UserError(f"--task: got {task!r}{did_you_mean(task, kind_names())}")
     if data is None:
         data = str(_prompt("Where is the data (folder, file or hub name)?"))
+    from eval.data.columns import named_columns
+
+    columns = named_columns(kind_of(task), text, label)
+    refuse_unnamed(data, task, columns)
     if teacher is None:
         teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
     facts = teacher_facts(teacher)
@@ -90,7 +106,7 @@ def _ask(
     export = {target: {"int8": int8}}
     # On a GPU the number format is chosen by itself; to ask torch for one would take seconds.
     bf16 = bf16_is_fast(cpu_features()) and which("nvidia-smi") is None
-    known |= {"examples": known_examples(data), "classes": known_classes(data, task)}
+    known |= {"examples": known_examples(data), "classes": known_classes(data, task, columns), "columns": columns}
     return Answers(task, data, teacher, finetune, layers, export, **known, bf16=bf16)
 
 

@@ -59,6 +59,7 @@ def predict(
         raise UserError("texts and --file were both given; choose one")
 
     from compress import prediction
+    from compress.export.runtime.given_example import refuse_file_name
     from compress.export.runtime.many_processes import process_count
     from compress.export.targets.library import ExportError
 
@@ -72,6 +73,7 @@ def predict(
     # At a terminal every line is answered at once; else many together are faster.
     chunk = 1 if not texts and file is None and out is None and sys.stdin.isatty() else None
     try:
+        refuse_file_name(texts or ())
         (kind, pair), answer = _opened(
             model, count, chunk=chunk, batch_size=batch_size, speed=speed, prompt_name=prompt_name
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compress.commands.optimize import Label, Text
 from compress.commands.run import Overrides, Track, tracking
 from compress.terminal.next_command import say_next, set_again
 from compress.terminal.options import block_of
@@ -21,6 +22,7 @@ from teachers.training.processes import is_first
 if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
+    from compress.recipe.task_block import TaskBlock
     from eval.data.loading import Task
     from teachers.taskmodel import TaskModel
 
@@ -37,7 +39,11 @@ def teach(
         typer.Option(help="Start from random weights in this shape, such as 'layers: 4, hidden_size: 128, heads: 2'."),
     ] = None,
     task: Annotated[str | None, typer.Option(help="Kind of task; masked-lm learns from unlabelled text.")] = None,
-    data: Annotated[str | None, typer.Option(help="Folder, file or hub name of the data.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Folder or hub name of the data, or one file, which is learned from.")
+    ] = None,
+    text: Text = None,
+    label: Label = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the teacher, beside the copy in COMPRESS_HOME.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seeds head, order and dropout.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
@@ -60,7 +66,7 @@ def teach(
     together by one encoder; each task's model is kept in a folder of the task's name. With a sweep, a table shows every
     setting, and the best is the teacher.
     """
-    flags = {"base": base, "task": task, "data": data}
+    flags = {"base": base, "task": task, "data": data, "text": text or None, "label": label}
     training = {
         "epochs": epochs,
         "max_steps": max_steps,
@@ -87,9 +93,21 @@ def teach(
     if is_first() and len(kept) == 1:
         if recipe is not None and wanted.steps:
             say_next("compress", "run", recipe, *set_again(overrides))
-        elif wanted.task is not None:
-            task_words = ("--task", wanted.task.kind, "--data", str(wanted.task.data))
-            say_next("compress", "init", *task_words, "--teacher", kept[0])
+        elif wanted.task is not None and (words := _words_for(wanted.task)):
+            say_next("compress", "init", *words, "--teacher", kept[0])
+
+
+def _words_for(task: TaskBlock) -> list[str]:
+    """Return the words that say a task to ``compress init``; none if its options cannot."""
+    from eval.data.columns import column_words
+    from eval.kinds.kind_registry import kind_of
+
+    alone = set(task.files or {}) == {"train"} and task.data is None
+    place = (task.files or {})["train"] if alone else None if task.files else task.data
+    columns = column_words(kind_of(task.kind), task.columns or {})
+    if place is None or columns is None:
+        return []
+    return ["--task", task.kind, "--data", place, *columns]
 
 
 def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | None) -> list[Path]:
@@ -194,14 +212,18 @@ def _from_flags(
 ) -> Recipe:
     from compress.recipe import recipe_from_plain
     from compress.recipe.blocks import EvaluateBlock
-    from eval.kinds.kind_registry import kind_of
+    from compress.recipe.task_block import TaskBlock
+    from eval.data.columns import named_columns
+    from eval.kinds.kind_registry import kind_names, kind_of
 
-    missing = [f"--{name}" for name, value in flags.items() if value is None]
+    missing = [f"--{name}" for name in ("base", "task", "data") if flags[name] is None]
     if missing:
         raise UserError(f"{', '.join(missing)} must be given, or --recipe with a file that says it")
+    known = flags["task"] in kind_names()  # else the recipe's own check says so
+    columns = named_columns(kind_of(flags["task"]), flags["text"], flags["label"]) if known else {}
     values = {
         "name": "teacher",
-        "task": {"kind": flags["task"], "data": flags["data"]},
+        "task": {"kind": flags["task"], **TaskBlock.place_of(flags["data"]), "columns": columns or None},
         "teacher": {"model": flags["base"], "finetune": training},
     }
     wanted = recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())

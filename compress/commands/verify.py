@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compress.commands.optimize import Label, Text
 from compress.commands.run import Json
 from compress.terminal.models import is_export, require_folder, with_data
 from compress.terminal.output import table, write_json
@@ -29,6 +30,8 @@ def verify(
         str | None, typer.Option(metavar="MODEL", help="Compare it with this torch model as well, as at its making.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Data for --against; without it, synthetic text.")] = None,
+    text: Text = None,
+    label: Label = None,
     json: Json = False,
 ) -> None:
     """Run an export's golden test vectors through every installed runtime.
@@ -41,8 +44,10 @@ def verify(
         from compress.export.runtime.manifest import no_export
 
         raise UserError(no_export(export))
-    if data is not None and against is None:
-        raise UserError("--data: is for --against, and there is none; add --against MODEL")
+    given = [name for name, value in (("--data", data), ("--text", text), ("--label", label)) if value]
+    if given and against is None:
+        are = "is" if len(given) == 1 else "are"
+        raise UserError(f"{' and '.join(given)}: {are} for --against, and there is none; add --against MODEL")
 
     from compress.export.check.verification import against_model
     from compress.export.check.verification import verify as through_all
@@ -54,7 +59,7 @@ def verify(
             from compress.artifact.artifact import Artifact
             from compress.export.default_int8 import compared
 
-            model, task = with_data(Artifact.from_pretrained(against), data)
+            model, task = with_data(Artifact.from_pretrained(against), data, text, label, truths=False)
             found.append(against_model(export, model, () if task is None else compared(task)))
     except ExportError as error:
         raise UserError(*str(error).splitlines()) from error

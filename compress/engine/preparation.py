@@ -11,6 +11,7 @@ from compress.augment.training_set import training_set, unlabelled_texts
 from compress.engine.steps import problems
 from compress.recipe import Recipe
 from compress.technique import Inputs, TrainedTechnique
+from eval.data.label_notes import label_notes
 from eval.data.roles import Roles, assign_roles, read_as
 from eval.errors import UserError
 from eval.naming import public_name
@@ -106,13 +107,13 @@ def read_task(recipe: Recipe) -> Task | None:
 def roles_of(recipe: Recipe, task: Task) -> Roles:
     """Say which examples train, choose and report; without an ``evaluate`` block nothing reports.
 
-    The notes begin with what a file became that was given without the name of a split.
+    The notes begin with what a file became that was given without the name of a split, and what is odd about labels.
 
     Raises:
         UserError: The data lacks a split that ``evaluate`` names.
     """
     block = recipe.evaluate
-    said = [note for note in [read_as(task)] if note]
+    said = [note for note in [read_as(task), *label_notes(task)] if note]
     if block is None:
         chooses = (
             f"validation {len(task.select):,} chooses"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -84,6 +84,13 @@ class TaskBlock(Block):
         if self.data is None and not self.files:
             raise ValueError("say where the data is: data (a folder, a file or a hub name), or files with one a split")
         return self
+
+    @staticmethod
+    def place_of(data: str) -> dict[str, Any]:
+        """Return the fields that say where data to learn from is: a single file is the training split."""
+        from eval.files.paths import user_path
+
+        return {"files": {"train": data}} if user_path(data).is_file() else {"data": data}
 
     def load(self, seed: int, keep_labels: bool = False) -> Task:
         """Read the data.

@@ -34,6 +34,7 @@ class Answers:
         teacher_width: Its hidden size, likewise.
         examples: Training examples, with labels and without, if they are known.
         classes: How many labels or tags there are to choose from, if it is known; by default as many as ``labels``.
+        columns: The data's column for each of our fields, where they were named.
         labels: Class names or tags in the order of the model's outputs; by default those in the data, sorted.
         max_length: Most tokens of one input; by default the kind's.
         reads: Further fields of the task block, such as ``truncation_side``, that differ from the kind's defaults.
@@ -55,6 +56,7 @@ class Answers:
     teacher_width: int | None = None
     examples: int | None = None
     classes: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     max_length: int | None = None
     reads: Mapping[str, Any] = field(default_factory=dict)
@@ -108,8 +110,14 @@ def known_examples(data: str) -> int | None:
         return max(0, sum(1 for line in lines if line.strip()) - LINES[file.suffix])
 
 
-def known_classes(data: str, kind: str) -> int | None:
-    """Return how many labels or tags the training examples of a local file or folder have; None if they do not tell."""
+def known_classes(data: str, kind: str, columns: Mapping[str, str]) -> int | None:
+    """Return how many labels or tags the training examples of a local file or folder have; None if they do not tell.
+
+    Args:
+        data: File, folder or hub name.
+        kind: Kind of task.
+        columns: Columns that were named.
+    """
     from eval.data.columns import usual_column
     from eval.data.readers import read
 
@@ -117,18 +125,49 @@ def known_classes(data: str, kind: str) -> int | None:
     if file is None or not asked.labelled or asked.truth is None:
         return None
     try:
-        values = [row.values.get(usual_column(asked.truth, row.values) or "") for row in read(file)]
+        named = columns.get(asked.truth)
+        values = [row.values.get(named or usual_column(asked.truth, row.values) or "") for row in read(file)]
     except UserError:
         return None  # 'compress check' says what is wrong with it
     several = (value if isinstance(value, list | Mapping) else [value] for value in values if value is not None)
     return len({str(label) for labels in several for label in labels}) or None
 
 
-def _training_file(data: str) -> Path | None:
-    """Return a local file of which a line is an example: what was given, or the training split of a folder."""
+def refuse_unnamed(data: str, kind: str, columns: Mapping[str, str]) -> None:
+    """Refuse a local file that is learned from if a field has no column; a recipe for it would be refused later.
+
+    Args:
+        data: File, folder or hub name.
+        kind: Kind of task.
+        columns: Columns that were named.
+
+    Raises:
+        UserError: A field has none, or the file cannot be read at all.
+    """
+    from eval.data.sources import Source
+    from eval.data.split_reading import without_column
+
+    file = _local_file(data)
+    if file is None or kind_of(kind).searches:
+        return
+    _, problem = without_column(Source.of(file), kind, columns)
+    if problem:
+        raise UserError(problem)
+
+
+def _local_file(data: str) -> Path | None:
+    """Return the local file that is learned from: what was given, or the training split of a folder."""
+    from eval.data.readers import format_of
+
     place = Path(data)
     found = [place] if place.is_file() else sorted(place.glob("train.*"))
-    return found[0] if found and found[0].suffix in LINES else None
+    return found[0] if found and format_of(found[0]) is not None else None
+
+
+def _training_file(data: str) -> Path | None:
+    """Return the local file that is learned from if a line of it is an example."""
+    file = _local_file(data)
+    return file if file is not None and file.suffix in LINES else None
 
 
 def recipe_text(answers: Answers, file: str, out: Path | None = None) -> str:
@@ -172,12 +211,14 @@ def _task(answers: Answers) -> str:
     data = f"data: {_quoted(answers.data)}"
     if answers.one_file:
         data = f"files: {{train: {_quoted(answers.data)}}}      # what chooses and what reports is taken out of it"
+    named = ", ".join(f"{name}: {_quoted(column)}" for name, column in answers.columns.items())
+    columns = f"\n  columns: {{{named}}}" if named else ""
     labels = f"\n  labels: {_quoted(list(answers.labels))}" if answers.labels else ""
     return f"""\
 # {kind.name}: {kind.meaning}.
 task:
   kind: {kind.name}
-  {data}{labels}
+  {data}{columns}{labels}
 {lengths}
   on_bad: refuse       # or skip: leave bad lines out and count them
 """

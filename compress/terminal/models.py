@@ -180,15 +180,62 @@ def _label_map(load: Callable[[], Task], own: Sequence[str], refused: UserError)
     return names
 
 
-def with_data(model: Any, data: str | None) -> tuple[Any, Task | None]:
-    """Return a model and data with examples that choose, both of a search if these are documents and judged queries."""
+def with_data(
+    model: Any, data: str | None, text: Sequence[str] | None = None, label: str | None = None, *, truths: bool = True
+) -> tuple[Any, Task | None]:
+    """Return a model and data with examples that choose, both of a search if these are documents and judged queries.
+
+    Args:
+        model: The model.
+        data: The data; None if there is none.
+        text: The column with the text; two for a pair.
+        label: The column with the label.
+        truths: Whether the examples need labels; if not, a file without a column for them is read as texts.
+
+    Raises:
+        UserError: The data cannot be read.
+    """
     if data is None:
+        given = [f"--{name}" for name, value in (("text", text), ("label", label)) if value]
+        if given:
+            raise UserError(f"{' and '.join(given)}: name columns of --data; give it too, or leave them out")
         return model, None
     from eval.data.beir import searched_as
+    from eval.data.columns import named_columns
+    from eval.kinds.kind_registry import kind_of
 
     own = spec_of(model)
-    task = choosing(task_for(own, data, searched_as(data, own.kind)))
+    kind = searched_as(data, own.kind)
+    columns = named_columns(kind_of(kind or own.kind), text, label)
+    if kind is None and not truths and _lacks_truths(own.kind, data, columns):
+        return model, _texts_of(own, data, columns)
+    task = choosing(task_for(own, data, kind, columns=columns))
     return answering(model, task.spec), task
+
+
+def _lacks_truths(kind: str, data: str, columns: Mapping[str, str]) -> bool:
+    """Whether data is one file that has everything that a kind reads, and no column with the truth."""
+    from eval.data.sources import Source
+    from eval.data.split_reading import without_column
+    from eval.files.paths import user_path
+    from eval.kinds.kind_registry import kind_of
+
+    truth = kind_of(kind).truth
+    if truth in columns or kind_of(kind).writes or not user_path(data).is_file():
+        return False
+    return without_column(Source.of(user_path(data)), kind, columns)[0] == [truth]
+
+
+def _texts_of(spec: TaskSpec, file: str, columns: Mapping[str, str]) -> Task:
+    """Return the texts of a file as examples that choose."""
+    from eval.data.arguments import as_made_for
+    from eval.data.loading import load_task
+    from eval.task import Examples
+
+    files = {"unlabeled": file}
+    task = load_task(spec.kind, files=files, columns=columns, labels=spec.labels or None, **as_made_for(spec))
+    items = task.splits["unlabeled"]
+    return replace(task, splits={"validation": Examples(items.items, "validation", items.skipped)})
 
 
 def choosing(task: Task) -> Task:

@@ -116,3 +116,37 @@ def named_columns(kind: Kind, text: str | Sequence[str] | None, label: str | Non
             raise UserError(f"label: {kind.named} task has no labels; leave it out")
         found[kind.truth] = label
     return found
+
+
+def column_options(kind: Kind) -> dict[str, str]:
+    """Return the option of a command that names the column of a field, for each field that has one.
+
+    Examples:
+        >>> from eval.kinds.kind_registry import kind_of
+        >>> column_options(kind_of("classification"))
+        {'text': '--text', 'text_a': '--text', 'text_b': '--text', 'label': '--label'}
+    """
+    texts = {field: "--text" for pair in (False, True) for field in kind.given(pair)}
+    return texts if kind.truth is None else {**texts, kind.truth: "--label"}
+
+
+def column_words(kind: Kind, columns: Mapping[str, str]) -> list[str] | None:
+    """Return the words of a command that name columns as ``named_columns`` reads them; None if no options can.
+
+    Examples:
+        >>> from eval.kinds.kind_registry import kind_of
+        >>> column_words(kind_of("classification"), {"label": "team", "text": "message"})
+        ['--text', 'message', '--label', 'team']
+    """
+    options = column_options(kind)
+    if columns.keys() - options.keys():
+        return None
+    texts = [columns[field] for field in kind.given(pair="text_b" in columns) if field in columns]
+    label = columns.get(kind.truth or "")
+    try:
+        read = named_columns(kind, texts, label)
+    except UserError:  # one text of two
+        return None
+    words = [word for name in texts for word in ("--text", name)]
+    words += [] if label is None else ["--label", label]
+    return words if read == columns else None

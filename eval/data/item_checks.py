@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.data.columns import NUMBERS, matched_columns, usual_column
+from eval.data.columns import NUMBERS, column_options, matched_columns, usual_column
 from eval.files.rows import Row
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.values import SHOWN_LABELS, LabelReader, plain_text, shown
@@ -104,10 +104,10 @@ class Checker:
         if row.written:
             values = {name: self._parsed(name, value, values) for name, value in values.items()}
         truth = self.kind.truth
-        fields = [*self.kind.inputs(values), *([truth] if labelled and truth else [])]
+        fields = self._fields(values, labelled)
         missing = [name for name in fields if name not in values]
         if missing:
-            raise BadItemError(self._missing(missing, row))
+            raise BadItemError(self.missing(missing, row))
         example: dict[str, Any] = {}
         for name in fields:
             if name == truth:
@@ -120,6 +120,22 @@ class Checker:
         group = self._group(row, example)
         return example if group is None else {**example, "group": group}
 
+    def without_column(self, row: Row, labelled: bool) -> list[str]:
+        """Return the fields that an item must have and for which a row has no column.
+
+        Args:
+            row: A row that was read, of a file whose columns were matched.
+            labelled: As for ``check``.
+        """
+        found = {name: self._given(row, name) for name in self.kind.fields}
+        values = {name: value for name, value in found.items() if value is not None}
+        held = {name for name in self.kind.fields if self.columns.get(name, name) in row.values} | values.keys()
+        return [name for name in self._fields(values, labelled) if name not in held]
+
+    def _fields(self, values: Mapping[str, Any], labelled: bool) -> list[str]:
+        truth = self.kind.truth
+        return [*self.kind.inputs(values), *([truth] if labelled and truth else [])]
+
     def _parsed(self, name: str, value: Any, values: Mapping[str, Any]) -> Any:
         return self.kind.parsed(name, value, values) if isinstance(value, str) else value
 
@@ -127,7 +143,7 @@ class Checker:
         """Return the group that a row names, under our name, a mapped one or one that is usual; else the kind's own."""
         own = self.columns.get("group")
         if own is not None and own not in row.values:
-            raise BadItemError(self._missing(["group"], row))
+            raise BadItemError(self.missing(["group"], row))
         usual = ("group", *self.kind.group_columns) if own is None else (own,)
         names = [name for name in usual if name in row.values]
         value = row.values[names[0]] if names else None
@@ -137,7 +153,7 @@ class Checker:
             raise BadItemError(f"{names[0]!r} must name a group by a text or a whole number, not {shown(value)}")
         return plain_text(names[0], str(value))
 
-    def _missing(self, names: Sequence[str], row: Row) -> str:
+    def missing(self, names: Sequence[str], row: Row) -> str:
         """Say which fields an item lacks, all of them at once, and which columns there are."""
         columns = {name: self.columns.get(name, name) for name in names}
         found = [f"the field {column!r} is empty" for column in columns.values() if column in row.values]
@@ -148,16 +164,12 @@ class Checker:
             which = f"the field {shown} is missing" if len(absent) == 1 else f"the fields {shown} are missing"
             named = ", ".join(f"{name}: ..." for name in absent)
             its = "its column" if len(absent) == 1 else "their columns"
-            options = " and ".join(self._options(absent))
-            on_the_command_line = f", or {options} of compress optimize, distill and eval" if options else ""
-            found.append(f"{which}; there are {there}; name {its} with columns: {{{named}}}{on_the_command_line}")
+            flags = column_options(self.kind)
+            options = " and ".join(dict.fromkeys(flag for name, flag in flags.items() if name in absent))
+            on_the_command_line = f", or with {options} on the command line" if options else ""
+            cure = f"name {its} with task: {{columns: {{{named}}}}} in a recipe{on_the_command_line}"
+            found.append(f"{which}; there are {there}; {cure}")
         return "; ".join(found)
-
-    def _options(self, absent: Mapping[str, str]) -> list[str]:
-        """Return the options that name the columns of fields; see ``eval.data.columns.named_columns``."""
-        texts = {field for pair in (False, True) for field in self.kind.given(pair=pair)}
-        named = {"--text": texts & absent.keys(), "--label": {self.kind.truth} & absent.keys()}
-        return [option for option, fields in named.items() if fields]
 
     def _input(self, name: str, value: Any) -> Any:
         if name == "id" and isinstance(value, int) and not isinstance(value, bool):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source
 from eval.errors import UserError, few, quantity
+from eval.files.rows import NOT_UTF8, Row, is_windows_1252
 from eval.kinds.kind import Kind
 from eval.task import Example, Examples
 
@@ -50,7 +51,7 @@ def read_splits(
                 *wrong[0],
             )
         elif wrong:
-            bad += _lines(source.name, items, wrong, checker.kind)
+            bad += _lines(source, items, wrong, checker.kind)
         if not items and not wrong:
             problems.append(f"{source.name}: is empty; put items into it, or take the file away")
         elif not items and on_bad == "skip":
@@ -70,8 +71,16 @@ def read_splits(
     return splits
 
 
-def _lines(name: str, items: Sequence[Example], bad: Sequence[tuple[str, str]], kind: Kind) -> list[str]:
+def _lines(source: Source, items: Sequence[Example], bad: Sequence[tuple[str, str]], kind: Kind) -> list[str]:
     """Return a line for each bad item; if all of many are bad, what they have in common, or the first of them."""
+    name = source.name
+    unread = [f"{where}: {problem}" for where, problem in bad if problem == NOT_UTF8]
+    if len(unread) > FIRST and source.path is not None:
+        looks = "looks like Windows-1252: save it as UTF-8"
+        cure = looks if is_windows_1252(source.path) else "save it as UTF-8"
+        rest = [(where, problem) for where, problem in bad if problem != NOT_UTF8]
+        lines = _lines(source, items, rest, kind) if rest else []
+        return [*unread[:FIRST], f"{name}: {len(unread):,} lines are not valid UTF-8; {cure}", *lines]
     told = [f"{where}: {problem}" for where, problem in bad]
     if items or len(bad) <= SHOWN:
         return told
@@ -90,7 +99,7 @@ def _read_split(
     of_texts = checker.kind.texts_alone
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
-    rows = iter(source.rows() if checker.named else checker.kind.rows(source.rows()))
+    rows = _rows(source, checker)
     head = []
     for row in rows:
         head.append(row)
@@ -105,6 +114,33 @@ def _read_split(
         except BadItemError as error:
             bad.append((row.where, str(error)))
     return items, bad
+
+
+def _rows(source: Source, checker: Checker) -> Iterator[Row]:
+    return iter(source.rows() if checker.named else checker.kind.rows(source.rows()))
+
+
+def without_column(source: Source, kind: str, columns: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return the fields for which a file that is learned from has no column, and a sentence that says so.
+
+    The first row that can be read decides; where none can, nothing is said.
+
+    Args:
+        source: The file.
+        kind: Kind of task.
+        columns: Columns that were named.
+
+    Raises:
+        UserError: The file cannot be read at all.
+    """
+    checker = Checker(kind, columns, {})
+    labelled = not checker.kind.texts_alone
+    first = next((row for row in _rows(source, checker) if not row.problem), None)
+    if first is None:
+        return [], ""
+    checker.match(first.values, labelled, alone=labelled)
+    absent = checker.without_column(first, labelled)
+    return absent, f"{first.where}: {checker.missing(absent, first)}" if absent else ""
 
 
 def truths(kind: Kind, items: Iterable[Example]) -> Iterable[str]:

@@ -78,6 +78,8 @@ def _table(rows: Iterable[tuple[str, list[str] | str | None]]) -> Iterator[Row]:
     for where, cells in rows:
         if cells is None:
             yield Row(where, problem=NOT_UTF8)
+            if header is None:  # without it nobody knows what stands below
+                return
         elif isinstance(cells, str):
             yield Row(where, problem=cells)
         elif header is None:

@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from eval.errors import UserError
 
@@ -35,7 +35,7 @@ def text_lines(path: Path) -> Iterator[tuple[str, str | None]]:
     Raises:
         UserError: The file begins as UTF-16 does, of which no line could be read.
     """
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if number == 1 and line.startswith(UTF16):
                 raise UserError(f'{path}: is UTF-16, as spreadsheets save "Unicode text"; save the file as UTF-8')
@@ -46,6 +46,20 @@ def text_lines(path: Path) -> Iterator[tuple[str, str | None]]:
                 yield f"{path}:{number}", None
             else:
                 yield f"{path}:{number}", text.removesuffix("\n").removesuffix("\r")
+
+
+def is_windows_1252(path: Path) -> bool:
+    """Whether a file that is not UTF-8 can be Windows-1252, in which spreadsheets save tables in many countries."""
+    with _opened(path) as file:
+        try:
+            file.read().decode("cp1252")
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

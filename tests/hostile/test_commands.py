@@ -228,7 +228,7 @@ OTHER: list[Case] = [
         "eval: columns of other names",
         "eval model --data odd.csv --no-latency",
         write("odd.csv", ODD),
-        says="name their columns with columns: .*, or --text and --label of compress optimize, distill and eval",
+        says="name their columns with task: .* in a recipe, or with --text and --label on the command line",
     ),
     Case(
         "eval: columns that are named", f"eval model --data odd.csv --no-latency {NAMED}", write("odd.csv", ODD), code=0

@@ -59,6 +59,7 @@ MODULES = (
     "eval.data.beir",
     "eval.data.columns",
     "eval.data.judging",
+    "eval.data.label_notes",
     "eval.data.loading",
     "eval.data.roles",
     "eval.errors",

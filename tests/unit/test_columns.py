@@ -85,7 +85,7 @@ class TestFiles:
             load_task("classification", tmp_path)
         assert caught.value.problems == (
             f"{path}: all 120 items: the fields 'text' and 'label' are missing; there are 'a', 'b'; name their columns "
-            "with columns: {text: ..., label: ...}, or --text and --label of compress optimize, distill and eval",
+            "with task: {columns: {text: ..., label: ...}} in a recipe, or with --text and --label on the command line",
         )
 
 

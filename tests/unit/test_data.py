@@ -161,8 +161,8 @@ class TestWhatIsKept:
         assert [dict(item) for item in task.splits["unlabeled"]] == [{"text": "so good"}, {"text": "so bad"}]
         wrong = refused("classification", folder(train=GOOD, test=[GOOD[0], bare[0]]))
         assert wrong == [
-            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with columns: {label: ...}, "
-            "or --label of compress optimize, distill and eval"
+            "test.jsonl:2: the field 'label' is missing; there are 'text'; name its column with task: "
+            "{columns: {label: ...}} in a recipe, or with --label on the command line"
         ]
 
 
@@ -324,7 +324,7 @@ class TestHub:
         wrong = refused("classification", tmp_path / "data")
         assert wrong[0] == (
             f"{tmp_path}/data (train): row 1: the field 'text' is missing; there are 'said', 'label', 'who'; "
-            "name its column with columns: {text: ...}, or --text of compress optimize, distill and eval"
+            "name its column with task: {columns: {text: ...}} in a recipe, or with --text on the command line"
         )
         assert refused("classification", tmp_path / "data", files={"validation": "validation_match"}) == [
             f"{tmp_path}/data: files: validation: there is no split 'validation_match'; "
@@ -503,6 +503,25 @@ class TestBadItems:
         path = folder(train=GOOD)
         (path / "train.jsonl").write_bytes((path / "train.jsonl").read_bytes() + b'{"text": "\xff"}\n')
         assert refused("classification", path) == ["train.jsonl:3: is not valid UTF-8; save the file as UTF-8"]
+
+    @pytest.mark.parametrize(
+        ("word", "cure"),
+        [(b"f\xfcr", "looks like Windows-1252: save it as UTF-8"), (b"\x83\x81", "save it as UTF-8")],
+    )
+    def test_many_lines_that_are_not_utf8_are_one_sentence(self, tmp_path, word, cure):
+        path = tmp_path / "train.csv"
+        rows = [b"text,label", *(b"%s %d,good" % (word, n) for n in range(30)), b"a,bad", b"b,good", b"one cell"]
+        path.write_bytes(b"\r\n".join(rows))
+        assert refused("classification", path) == [
+            *(f"{path}:{line}: is not valid UTF-8; save the file as UTF-8" for line in (2, 3, 4)),
+            f"{path}: 30 lines are not valid UTF-8; {cure}",
+            f"{path}:34: has 1 cell, but the header names 2 columns: text, label",
+        ]
+
+    def test_below_a_header_that_is_not_utf8_no_line_is_taken_for_one(self, tmp_path):
+        path = tmp_path / "train.csv"
+        path.write_bytes(b"text,label,priorit\xe4t\na,good,1\nb,bad,2\n")
+        assert refused("classification", path) == [f"{path}:1: is not valid UTF-8; save the file as UTF-8"]
 
     @pytest.mark.parametrize("mark", [",", ";", "\t"])
     def test_csv_of_a_spreadsheet_in_any_country(self, tmp_path, mark):

@@ -138,6 +138,14 @@ def test_the_program_tells_a_mistake_and_exits_with_2(made, tmp_path):
     run = program(folder, "a\tb", "--file", "x")
     assert run.returncode == 2
     assert "give texts or --file, not both" in run.stderr.decode()
+    for name in ("films.csv", "films.TSV", "films.parquet", "films.csv.gz"):
+        (tmp_path / name).write_text("id,text\n1,a good film\n", encoding="utf-8")
+        run = program(folder, "--file", str(tmp_path / name))
+        assert (run.returncode, run.stdout) == (2, b"")
+        assert f"{name}: is a table, and only lines are read here; save its column" in run.stderr.decode()
+        run = program(folder, str(tmp_path / name))
+        assert (run.returncode, run.stdout) == (2, b"")
+        assert f"{name}: is a file; give it with --file" in run.stderr.decode()
 
 
 @pytest.mark.parametrize("kind", OWN)

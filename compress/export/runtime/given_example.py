@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from eval.kinds.reading import Reading
 
 JSON_LINES = ".jsonl"
 """The ending of a file that holds a JSON object a line."""
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+"""The endings of files that hold no lines, but rows of several columns."""
 MOST_TOLD = 20
 """Examples that a message names."""
 DOCUMENT = ("_id", "title")
@@ -70,6 +73,18 @@ def check_role(role: Any, kind: str) -> None:
         raise ExportError(f"prompt_name: got {str(role)[:60]!r}, must be {' or '.join(ROLES)}")
 
 
+def refuse_file_name(texts: Sequence[str]) -> None:
+    """Refuse texts of a command line that are the name of a file.
+
+    Raises:
+        ExportError: There is one alone, and it is the name of a file.
+    """
+    if len(texts) == 1 and os.path.isfile(texts[0]):
+        raise ExportError(
+            f"{texts[0]}: is a file; give it with --file, or, if the name itself is the text, on standard input"
+        )
+
+
 def file_items(file: str, lines: Iterable[str], kind: str, pair: bool) -> Iterator[str | dict[str, Any]]:
     """Yield what a file gives to answer: its lines, or of a ``.jsonl`` the examples that its objects are.
 
@@ -80,8 +95,13 @@ def file_items(file: str, lines: Iterable[str], kind: str, pair: bool) -> Iterat
         pair: Whether examples are pairs of texts.
 
     Raises:
-        ExportError: The file is empty, or lines of a ``.jsonl`` are no such objects; all of them at once.
+        ExportError: The file is empty or a table, or lines of a ``.jsonl`` are no such objects; all of them at once.
     """
+    if file.lower().endswith(TABLE_ENDINGS):
+        raise ExportError(
+            f"{file}: is a table, and only lines are read here; save its column with the texts as .txt, a text a line, "
+            f"or its rows as {JSON_LINES}; 'compress predict --file' of the toolkit reads tables"
+        )
     empty = True
     for item in _objects(file, lines, kind, pair) if file.endswith(JSON_LINES) else lines:
         empty = False

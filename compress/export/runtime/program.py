@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from compress.export.runtime.answering import Runtime
-from compress.export.runtime.given_example import file_items
+from compress.export.runtime.given_example import file_items, refuse_file_name
 from compress.export.runtime.manifest import asked_of
 from compress.export.runtime.many_processes import json_lines, process_count
 from compress.export.targets.library import ExportError
@@ -39,7 +39,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         return 1
     parser = argparse.ArgumentParser(description="Answer texts: one JSON object a line, in the order of the texts.")
     parser.add_argument("text", nargs="*", help="a line (see README.md); without any, standard input is read")
-    parser.add_argument("--file", type=Path, help="a UTF-8 file, a text a line; .jsonl: a JSON object")
+    parser.add_argument("--file", type=Path, help="a UTF-8 file, a text a line; .jsonl: a JSON object; no table")
     parser.add_argument("--batch-size", type=_count, default=None, help="most inputs of a batch (as many as are fast)")
     parser.add_argument("--threads", type=_count, default=None, help="threads (the physical cores)")
     parser.add_argument("--processes", type=_processes, default=1, help="of one thread each; auto: one a core (1)")
@@ -58,6 +58,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     if given.threads and given.processes > 1:
         parser.error("give --threads or --processes, not both: each process has one thread")
     try:
+        refuse_file_name(given.text)
         with given.file.open("rb") if given.file else nullcontext(sys.stdin.buffer) as stream:
             lines = given.text or read_lines(stream)
             if given.file:

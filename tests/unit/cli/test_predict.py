@@ -93,6 +93,15 @@ def test_mistakes(call, place, export, table, tmp_path):
         assert f"{name}: is empty; {cure}" in err
 
 
+def test_the_name_of_a_file_is_no_text_to_answer(call, place, export, table, monkeypatch):
+    said = f"{table}: is a file; give it with --file, or, if the name itself is the text, on standard input\n"
+    for model in (export, place / "teacher"):
+        assert call("predict", model, table) == (2, "", said)
+    assert call("predict", export, table, "a film")[0] == 0
+    assert call("predict", export, table.parent)[0] == 0, "a folder holds no texts"
+    assert call("predict", export, "a\0b " * 5000)[0] == 0, "no file can have such a name"
+
+
 def test_a_file_of_json_lines_holds_objects_alone(call, export, tmp_path):
     lines = ["{not json", "[1, 2]", '{"_id": "q"}', '{"text": null}', "", '{"text": "a film"}']
     (tmp_path / "films.jsonl").write_text("\n".join(lines), encoding="utf-8")

@@ -10,7 +10,9 @@ import pytest
 from compress.engine.preparation import roles_of
 from compress.recipe import Recipe
 from compress.recipe.blocks import EvaluateBlock
-from eval import Task
+from eval import Task, TaskSpec
+from teachers.taskmodel import save_taskmodel
+from tests.tiny import tiny_taskmodel
 
 ROWS = [f"film {number},{('bad', 'good')[number % 2]}" for number in range(120)]
 
@@ -56,6 +58,22 @@ def test_one_file_is_said_to_be_validation_and_what_makes_it_train(check):
     assert (code, found["data"]) == (0, ["train 84", "validation 36"])
 
 
+def test_odd_labels_are_no_error_and_are_told(check, tmp_path):
+    rows = [*ROWS, *("film a,Good ", "film b,Good ", "film c,superb")]
+    (tmp_path / "only" / "train.csv").write_text("\n".join(["sentence,sentiment", *rows]), encoding="utf-8")
+    teacher = tmp_path / "teacher"
+    teacher.mkdir()
+    labels = ("Good ", "bad", "good", "superb")
+    save_taskmodel(tiny_taskmodel("bert", TaskSpec(kind="classification", labels=labels)), teacher)
+    code, found, problems = check("task.data=only", f"teacher.model={teacher}")
+    assert code == 0, problems
+    assert found["roles"][:2] == [
+        "Labels that differ by case or blanks at their ends alone are labels of their own: 'Good ' beside 'good'; "
+        'label_map: {"Good ": "good"} makes them one.',
+        "Labels of a single example in train, too few to learn from: 'superb'; label_map can join them to others.",
+    ]
+
+
 def test_where_too_few_examples_could_report_the_cure_is_named(check, tmp_path):
     (tmp_path / "only" / "train.csv").write_text("\n".join(["sentence,sentiment", *ROWS[:50]]), encoding="utf-8")
     code, _, problems = check("task.data=only")
@@ -79,7 +97,8 @@ def test_the_notes_of_a_run_begin_with_what_a_file_became(evaluate):
 
 
 def test_without_an_evaluate_block_nothing_reports():
-    task = Task.from_list({"train": [{"text": "a film", "label": "good"}, {"text": "no film", "label": "bad"}]})
+    films = [{"text": "a film", "label": "good"}, {"text": "no film", "label": "bad"}]
+    task = Task.from_list({"train": films * 2})
     assert roles_of(Recipe(), task).notes == (
         "Without an evaluate block nothing reports, and the last epoch of every training is kept.",
     )
