@@ -82,6 +82,8 @@ def certify(
             those of a selection, the claim was moved afterwards, or a model was changed since.
         CompressError: The export does not pass its gate or is not verified.
     """
+    if index is not None and index.approximate:
+        raise UserError("--index: a certificate speaks of exact search; leave approximate out of the form")
     folder, out = run_in(Path(run), measured=True), Path(out)
     recipe, name, result = _candidate(folder, model, index)
     reference = _reference(folder, recipe, result)
@@ -146,8 +148,6 @@ def _data_of(recipe: Recipe) -> list[str]:
 
 def _candidate(folder: Path, model: str | None, index: IndexForm | None) -> tuple[Recipe, str, Result]:
     """Return the recipe of a run, the name of the model that is asked for, and its result with this index."""
-    if index is not None and index.approximate:
-        raise UserError("--index: a certificate speaks of exact search; leave approximate out of the form")
     recipe = read_recipe(folder / RECIPE_FILE)
     exports = [f"{block.target}{kind}" for block in recipe.export for kind in ("-int8", "")]
     there = [name for name in exports if (folder / RESULTS / name).is_dir()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eval.examples import Example
-from eval.proof.known_examples import inputs_of
+from eval.kinds.example_inputs import inputs_of
 
 
 def overlap_of(kind: str, test: Sequence[Example], other: Sequence[Example]) -> tuple[int, ...]:

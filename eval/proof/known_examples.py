@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,19 +20,13 @@ from eval.errors import CompressError
 from eval.examples import Example
 from eval.files.home import home
 from eval.files.writing import atomic_write
-from eval.kinds.kind_registry import kind_of
+from eval.kinds.example_inputs import inputs_of
 from eval.task import Examples
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "examples"
 """Folder below ``COMPRESS_HOME``."""
-
-
-def inputs_of(kind: str, example: Example) -> str:
-    """Return what of an example is read, as one text; the fields of its truth, ids and groups are no inputs."""
-    left_out = {*kind_of(kind).gold, "id", "group"}
-    return json.dumps({name: value for name, value in example.items() if name not in left_out}, sort_keys=True)
 
 
 def remember(kind: str, *sets: Examples | None) -> None:

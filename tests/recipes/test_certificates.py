@@ -94,10 +94,14 @@ def test_a_run_is_certified_and_rechecked_on_all_levels(scene, tmp_path, model, 
     assert f"test examples: accuracy {result.score:.3f} against" in done.sentence
     assert done.sentence.startswith("Not certified on")
     found = recheck(done.file, model=scene / "run" / folder, **given(scene))
-    assert [(finding.level, finding.word) for finding in found.findings] == [
+    *before, cost = found.findings
+    assert [(finding.level, finding.word) for finding in before] == [
         (0, Word.UNSIGNED),
-        *((level, Word.VALID) for level in (1, 2, 3, 4)),
+        *((level, Word.VALID) for level in (1, 2, 3)),
     ], str(found)
+    # Tiny models take microseconds, whose ratio depends on what ran before in the process: sizes have to be the same.
+    assert all(sentence.startswith("speedup at batch size 1: ") for sentence in cost.sentences), str(found)
+    assert cost.level == 4
     assert (found.word, found.exit_code, found.sentence) == (Word.VALID, 0, done.sentence)
     stress = read_certificate(done.file).main.stress
     assert (stress is not None) == (result.name in ("small", leading(scene)))

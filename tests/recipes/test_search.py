@@ -22,7 +22,7 @@ BUDGET = """\
 name: tiny
 task: {kind: classification, data: data, max_length: 16}
 teacher: {model: base, finetune: {max_steps: 40, batch_size: 16, learning_rate: 2.0e-3}}
-limits: [bytes <= MOST, loss <= 60 points @ 95%]
+limits: [bytes <= MOST, loss <= 50 points @ 95%]
 optimise: [bytes, score]
 candidates: 2
 shares: [0.25, 1]
@@ -89,7 +89,7 @@ def test_a_search_ends_with_a_winner_within_the_budget(whole):
     chosen = by_key[winner["key"]]
     assert chosen["share"] == 1
     assert chosen["costs"]["bytes"] <= 60_000
-    assert chosen["difference"][0] >= -0.6
+    assert chosen["difference"][0] >= -0.5
     assert winner["key"] in found["front"]
     trained = [one for one in by_key.values() if one["difference"]]
     assert len(trained) == 2

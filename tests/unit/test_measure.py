@@ -103,7 +103,7 @@ def test_eight_equal_answers_show_little():
 
 @pytest.mark.parametrize("margin", [0.0, 1.0, 2.5])
 def test_a_margin_that_no_number_of_examples_is_needed_for(margin):
-    found = measure(sentiment("copy"), TASK, against=sentiment(), margin=margin).comparison
+    found = pair(measure(sentiment("copy"), TASK), measure(sentiment(), TASK), margin)
     assert found.examples_needed is None
     assert found.verdict == ("non-inferior" if margin else "not shown")
 
