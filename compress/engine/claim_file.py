@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eval.certificate.canonical import canonical
 from eval.certificate.contents import Claim, Fixed, files_digest
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from eval.task import Examples, TaskSpec
 
 CLAIM_FILE = "claim.json"
+Dated = TypeVar("Dated", bound=Any)
+"""A claim or a look, which has a ``time``."""
 
 
 def claim_of(spec: TaskSpec, examples: Examples, split: str, margin: float, seed: int) -> Claim:
@@ -81,10 +83,14 @@ def carry_claims(run: Path, out: Path) -> None:
     Raises:
         UserError: If a file is damaged.
     """
-    own = read_claims(out)
-    carried = [fixed for fixed in read_claims(run) if fixed not in own]
-    if carried:
-        _write(sorted([*carried, *own], key=lambda fixed: fixed.time), out)
+    if merged := taken_over(read_claims(run), read_claims(out)):
+        _write(merged, out)
+
+
+def taken_over(earlier: Sequence[Dated], own: Sequence[Dated]) -> list[Dated]:
+    """Return what a run has by itself and takes over from another one, by time; nothing if it has all of it already."""
+    carried = [one for one in earlier if one not in own]
+    return sorted([*carried, *own], key=lambda one: one.time) if carried else []
 
 
 def read_claims(out: Path) -> list[Fixed]:

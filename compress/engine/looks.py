@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from compress.engine.claim_file import read_claims
+from compress.engine.claim_file import read_claims, taken_over
 from eval.errors import quantity
 from eval.files.typed_json import read_values, typed
 from eval.files.writing import atomic_write
@@ -102,11 +102,9 @@ def carry_looks(run: Path, out: Path) -> None:
     Raises:
         UserError: If a file is damaged.
     """
-    own = read_looks(out)
     earlier = [one.model_copy(update={"claim": one.claim or NO_CLAIM}) for one in read_looks(run)]
-    carried = [one for one in earlier if one not in own]
-    if carried:
-        _write(sorted([*carried, *own], key=lambda one: one.time), out)
+    if merged := taken_over(earlier, read_looks(out)):
+        _write(merged, out)
 
 
 def told(looks: Sequence[Look]) -> str:
