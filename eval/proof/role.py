@@ -10,8 +10,6 @@ from eval.task import Examples
 Role = Literal["final", "selection"]
 APART = ("train", "select")
 """Splits that train or choose: no score on them is final, whatever was drawn from them, and whatever a model says."""
-
-
 SHARED = 0.05
 """Share of the examples from which on a set that trained or chose makes a score one of a selection. Official splits of
 many data sets repeat a few examples; their certificate counts them."""
