@@ -279,9 +279,11 @@ def _finished(study: Study, row: str, recipe: Recipe, folder: Path) -> Run:
     if not (folder / "results").is_dir():
         return Run(study.digests[row], seconds=seconds, made=made)
     named = {result.name: result for result in map(Result.load, sorted((folder / "results").iterdir()))}
-    student = named[recipe.name]
-    reference = named.get(student.comparison.reference) if student.comparison else None
     export = next((named[name] for name in EXPORTS if name in named), None)
+    student = named.get(recipe.name, export)  # steps that change the export alone leave the network as the teacher's
+    if student is None:
+        raise CompressError(f"{folder}: holds no result of {recipe.name}")
+    reference = named.get(student.comparison.reference) if student.comparison else None
     return Run(study.digests[row], student, export, reference, seconds, made=made)
 
 

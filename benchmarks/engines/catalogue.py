@@ -28,7 +28,7 @@ ENGINES: tuple[type[Engine], ...] = (
     ctranslate2.CTranslate2,
     ours.Ours,
     ours.OursInt8,
-    ours.OursPerTensor,
+    ours.OursInt8WithoutData,
     ours.OursOpenVino,
     ours.OursOpenVinoInt8,
 )

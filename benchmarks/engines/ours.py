@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from benchmarks.engines.engine import Array, Engine, Files, Inputs, Run
 from benchmarks.engines.openvino import OPENVINO
-
-if TYPE_CHECKING:
-    from compress.modules.int8_scheme import Int8
-    from teachers.taskmodel import TaskModel
 
 
 class Ours(Engine):
@@ -22,6 +18,8 @@ class Ours(Engine):
     name = "ours, float32"
     packages: tuple[str, ...] = ("onnxruntime",)
     target = "onnx"
+    int8 = False
+    has_data = True
 
     def prepare(self, files: Files, place: Path) -> None:
         """Export the model."""
@@ -29,13 +27,10 @@ class Ours(Engine):
         from compress.export import export
 
         model = load(files.model)
-        scheme = self.scheme(model, files)
-        gate, calibration = files.texts("gate"), files.texts("calibration")
-        export(model, place / "export", self.target, int8=scheme, examples=gate, calibration=calibration)
-
-    def scheme(self, model: TaskModel, files: Files) -> bool | Int8:
-        """Return what is exported in 8 bits, and how."""
-        return False
+        data: dict[str, Any] = {}
+        if self.has_data:
+            data = {"examples": files.texts("gate"), "calibration": files.texts("calibration")}
+        export(model, place / "export", self.target, int8=self.int8, **data)
 
     def load(self, files: Files, place: Path, threads: int) -> Run:
         """Open the export; idle threads do not spin, as other engines run then."""
@@ -68,22 +63,14 @@ class OursInt8(Ours):
     """What ``--int8`` gives with ``--data`` and without a further word."""
 
     name = "ours, int8"
-
-    def scheme(self, model: TaskModel, files: Files) -> bool | Int8:
-        """The default."""
-        return True
+    int8 = True
 
 
-class OursPerTensor(Ours):
-    """Per-tensor dynamic quantization."""
+class OursInt8WithoutData(OursInt8):
+    """What ``--int8`` gives without ``--data``."""
 
-    name = "ours, int8, per-tensor"
-
-    def scheme(self, model: TaskModel, files: Files) -> bool | Int8:
-        """One range for a batch."""
-        from compress.modules.int8_scheme import Int8
-
-        return Int8(activations="tensor")
+    name = "ours, int8, without data"
+    has_data = False
 
 
 class OptimizedWithoutData(Ours):

@@ -21,6 +21,7 @@ from compress.export.targets.target_registry import get_target, tuned_targets
 from compress.modules.fake_quant import rounds
 from compress.modules.int8_scheme import Int8, scheme_of
 from compress.onnx_graph.float_graph import traced_once
+from compress.quantize.dynamic import mixed
 from eval.cost.latency import latency, stream
 from eval.data.loading import Task
 from eval.errors import CompressError, UserError, did_you_mean
@@ -145,7 +146,7 @@ def tune(
         for target, variant, scheme, options in _candidates(
             model, task, [get_target(name) for name in targets or measured]
         ):
-            if synthetic and scheme and scheme.activations == "tensor":
+            if synthetic and scheme and scheme.activations == "tensor" and not scheme.by_token:
                 trials.append(Trial(target, variant, 0, dropped="it needs real texts to be judged on"))
                 continue
             place = Path(temporary) / Trial(target, variant, 0).place
@@ -265,6 +266,14 @@ def _by_tensor(model: TaskModel, task: Task) -> Choice:
     return "the model has ranges of its own" if _is_bound(model) else Int8(activations="tensor")
 
 
+def _mixed(model: TaskModel, task: Task) -> Choice:
+    del task
+    if _is_bound(model):
+        return "the model has ranges of its own"
+    scheme = mixed(model)
+    return scheme if scheme.by_token else "it has no feed-forward networks"
+
+
 def _fixed(model: TaskModel, task: Task) -> Choice:
     if _is_bound(model):
         return "the model has ranges of its own"
@@ -284,6 +293,7 @@ VARIANTS: Mapping[str, Callable[[TaskModel, Task], Choice]] = {
     "fp32": _float,
     "int8, as recorded": _recorded,
     "int8, per-token dynamic": _by_token,
+    "int8, mixed dynamic": _mixed,
     "int8, per-tensor dynamic": _by_tensor,
     "int8, static": _fixed,
 }

@@ -32,6 +32,7 @@ class Int8(BaseModel):
         reduce_range: ``pairs``: weights of 8 bits, of which no two neighbours exceed 128 together; true: of 7 bits.
         embeddings: Whether tables become 8-bit.
         activations: ``token``, ``tensor``, or ``static``: those of ``ranges``; what has none stays in float.
+        by_token: Modules with per-token ranges where the others have per-tensor ones; patterns, as in ``exclude``.
         tables: One scale for each ``row`` of a table, or one for the whole ``tensor``.
         exclude: Modules that stay in float.
         ranges: Name of a module, or of its node where it has several -> least and largest input; see ``affine``.
@@ -48,6 +49,7 @@ class Int8(BaseModel):
     reduce_range: ReducedRange = "pairs"
     embeddings: bool = True
     activations: Literal["token", "tensor", "static"] = "token"
+    by_token: tuple[str, ...] = ()
     tables: Literal["row", "tensor"] = "row"
     exclude: tuple[str, ...] = ()
     ranges: dict[str, tuple[float, float]] = {}

@@ -39,7 +39,8 @@ def quantize_graph(model: Model, scheme: Int8) -> dict[str, Any]:
     With per-token ranges, and x the activation of a token:
     ``s = max|x| / 127``, ``u = round(x / s) + 128``, ``y = s * scale * sum((u - 128) * q)``, the sum in int32; what
     GELU gives is raised by 0.17 first, ``s = max(x) / 255``, ``u = round(x / s)``, and the bias takes that away again.
-    With per-tensor ranges, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear``; with static ranges
+    With per-tensor ranges, ``u``, ``s`` and the zero point come from ``DynamicQuantizeLinear`` but where the scheme
+    names a module ``by_token``; with static ranges
     they follow from ``affine``, and a symmetric range never gives 0, that is -128.
 
     Products stand in the graph as MatMul between two DequantizeLinear, which ONNX Runtime and OpenVINO run as one
@@ -201,7 +202,7 @@ class Quantizer:
     def _correction(self, node: Node, x: str, weight: str) -> Array | None:
         """Return what is added to each output: the mean that rounding takes from it, or what its raised input adds."""
         known = self._known(self.scheme.bias, node)
-        if self.scheme.activations != "token" or self._least(x) is None:
+        if self._ranges(node) != "token" or self._least(x) is None:
             return None if known is None else np.array(known)
         added: Array = GELU_LEAST * self.arrays[weight].sum(axis=0, dtype=np.int64) * self.arrays[f"{weight}_scale"]
         return added
@@ -227,15 +228,15 @@ class Quantizer:
 
     def _product(self, node: Node, x: str, weight: str, last: str) -> str:
         """Add ``last = x W`` with the product in integers; return ``last``."""
-        quantized, scale, zero = self._activation(x, self._known(self.scheme.ranges, node))
-        out = node.output[0]
-        if self.scheme.activations == "tensor":
+        how, out = self._ranges(node), node.output[0]
+        quantized, scale, zero = self._activation(x, how, self._known(self.scheme.ranges, node))
+        if how == "tensor":
             y = self._as_float(self._add("MatMulInteger", [quantized, weight, zero], f"{out}_int32", node.name))
             # Multiplied in this order, ONNX Runtime makes one operator of them all.
             return self._add("Mul", [y, self._add("Mul", [scale, f"{weight}_scale"], f"{out}_both")], last)
         back = self._back(weight, [f"{weight}_scale"], axis=min(self.arrays[f"{weight}_scale"].ndim, 1))
         # ONNX Runtime would merge a Gemm's product and bias into a Gemm in float, so a factor stands between them.
-        if self.scheme.activations == "static" and node.op_type != "Gemm":
+        if how == "static" and node.op_type != "Gemm":
             return self._add("MatMul", [self._back(quantized, [scale, zero]), back], last, node.name)
         steps = self._back(quantized, [self._constant("one", np.float32(1)), zero])
         return self._add("Mul", [self._add("MatMul", [steps, back], f"{out}_of_steps", node.name), scale], last)
@@ -247,17 +248,22 @@ class Quantizer:
             self.in_float.add(self._add("DequantizeLinear", [name, *of], back, **given))
         return back
 
-    def _activation(self, x: str, given: tuple[float, float] | None) -> tuple[str, str, str]:
+    def _ranges(self, node: Node) -> str:
+        """Return where the input of a product has its range from: ``token``, ``tensor`` or ``static``."""
+        by_token = any(is_excluded(name, self.scheme.by_token) for name in _names(node))
+        return "token" if by_token else self.scheme.activations
+
+    def _activation(self, x: str, how: str, given: tuple[float, float] | None) -> tuple[str, str, str]:
         """Return the names of ``x`` as uint8, of its scale and of its zero point; each ``x`` is quantized once."""
-        key = f"{x} {given}"
+        key = f"{x} {how} {given}"
         if key not in self.activations:
-            if self.scheme.activations == "static" and given is not None:
+            if how == "static" and given is not None:
                 number = sum(known.startswith(f"{x} ") for known in self.activations)
                 name = f"{x}_{number}" if number else x
                 scale, zero = self._fixed(name, given)
                 self.activations[key] = (self._to_uint8(x, name, given, scale, zero), scale, zero)
             else:
-                self.activations[key] = (self._by_token if self.scheme.activations == "token" else self._by_tensor)(x)
+                self.activations[key] = (self._by_token if how == "token" else self._by_tensor)(x)
         return self.activations[key]
 
     def _fixed(self, name: str, given: tuple[float, float]) -> tuple[str, str]:
@@ -338,7 +344,7 @@ class Quantizer:
         return self._add("QuantizeLinear", [steps, self._constant("one", np.float32(1)), zero], f"{x}_uint8")
 
     def _by_tensor(self, x: str) -> tuple[str, str, str]:
-        names = (f"{x}_uint8", f"{x}_scale", f"{x}_zero")
+        names = (f"{x}_of_all_uint8", f"{x}_of_all_scale", f"{x}_of_all_zero")
         self.nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [x], names))
         return names
 

@@ -7,7 +7,13 @@ from typing import Any, Literal
 from torch import nn
 
 from teachers.anatomy.attention_heads import ATTENTION as OVER_HEADS
-from teachers.anatomy.encoder import family_of, part_names
+from teachers.anatomy.encoder import (
+    decoder_layer_names,
+    family_of,
+    has_decoder,
+    layer_names,
+    part_names,
+)
 
 Block = Literal["attention", "ffn", "other"]
 ATTENTION = (*OVER_HEADS, "attention_norm")
@@ -38,3 +44,17 @@ def weighted_parts(model: Any, layer: nn.Module) -> dict[str, Block]:
         else:
             found[path] = "ffn" if role.startswith(("ffn", "gated")) else "other"
     return found
+
+
+def feed_forward_names(model: Any) -> list[str]:
+    """Return the paths of the matrices of all feed-forward networks, each once; none of a model without layers."""
+    if family_of(model).layers is None:
+        return []
+    names = layer_names(model) + (decoder_layer_names(model) if has_decoder(model) else [])
+    found: dict[str, None] = {}
+    for name in dict.fromkeys(names):
+        layer = model.get_submodule(name)
+        for path, block in weighted_parts(model, layer).items():
+            if block == "ffn" and any(tensor.dim() > 1 for tensor in layer.get_submodule(path).parameters()):
+                found[f"{name}.{path}"] = None
+    return list(found)

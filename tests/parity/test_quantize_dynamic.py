@@ -1,6 +1,7 @@
 """Quantized numbers against hand-computed ones, slow integer arithmetic, and ONNX Runtime's own quantizer."""
 
 import logging
+from collections import Counter
 from math import erf
 
 import numpy as np
@@ -13,15 +14,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compress.export.check.arithmetic import product
 from compress.modules.int8_scheme import Int8, is_excluded, quantize_rows, quantize_weight
-from compress.onnx_graph.int8_graph import quantize_graph
-from compress.onnx_graph.rewrites import einsum_as_product, tidy
+from compress.onnx_graph.float_graph import float_graph
+from compress.onnx_graph.int8_graph import linear_nodes, quantize_graph
+from compress.onnx_graph.rewrites import einsum_as_product, module_of, tidy
 from compress.quantize.calibration import Calibration
-from compress.quantize.dynamic import DynamicQuantization
+from compress.quantize.dynamic import DynamicQuantization, mixed
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.cost.machine import cpu_features
 from tests.avx2 import saturating_product
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, at_first, tiny_task, tiny_taskmodel
 
 
 def graph(nodes, weights, inputs, rank=2, opset=17):
@@ -270,6 +272,42 @@ def test_ranges_by_token_keep_rows_apart_and_ranges_by_tensor_do_not():
     assert np.abs(run(tensor, x=both)[0] - run(tensor, x=row)[0]).max() > 0.5
 
 
+def test_modules_named_by_token_have_ranges_by_token_and_the_others_by_tensor():
+    """Both products read the same x, so it is quantized in both ways."""
+    weights = {"feed": random(64, 32), "keys": random(64, 32, seed=3)}
+    nodes = [helper.make_node("MatMul", ["x", name], [f"y_{name}"], f"{name}/MatMul") for name in weights]
+    taken = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 64])]
+    given = [helper.make_tensor_value_info(f"y_{name}", TensorProto.FLOAT, None) for name in weights]
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    two = helper.make_graph(nodes, "g", taken, given, constants)
+    model = helper.make_model(two, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.concatenate([random(1, 64, seed=1), 100 * random(1, 64, seed=2)])
+
+    def answers(**scheme):
+        copy = onnx.ModelProto.FromString(model.SerializeToString())
+        assert quantize_graph(copy, Int8(**scheme))["linear"] == 2
+        session = onnxruntime.InferenceSession(copy.SerializeToString(), providers=["CPUExecutionProvider"])
+        return session.run(None, {"x": x})
+
+    token, tensor = answers(activations="token"), answers(activations="tensor")
+    mixed = answers(activations="tensor", by_token=("feed",))
+    np.testing.assert_array_equal(mixed[0], token[0])
+    np.testing.assert_array_equal(mixed[1], tensor[1])
+    assert np.abs(token[1] - tensor[1]).max() > 0.1
+
+
+@pytest.mark.parametrize("family", at_first(FAMILIES, "bert"))
+def test_mixed_ranges_name_the_feed_forward_products_of_every_family(family):
+    model = tiny_taskmodel(family)
+    scheme = mixed(model)
+    found = Counter()
+    for node, _ in linear_nodes(float_graph(model).graph):
+        found.update(name for name in scheme.by_token if is_excluded(module_of(node), [name]))
+    assert all(found[name] for name in scheme.by_token), "each of them is a product of the graph"
+    assert bool(scheme.by_token) == (scheme.activations == "tensor")
+    assert not any("attention" in name.split(".")[-3:-1] for name in scheme.by_token)
+
+
 @pytest.mark.parametrize("reduce_range", [True, "pairs"])
 @pytest.mark.parametrize("activations", ["token", "tensor"])
 def test_reduced_weights_never_saturate(activations, reduce_range):
@@ -379,10 +417,12 @@ def test_the_technique_records_its_scheme_and_touches_no_weight():
     assert tiny_taskmodel("bert").digest == before
     assert technique.freezes
     assert technique.reduces == {"export_bytes"}
+    mixed_scheme = DynamicQuantization(activations="mixed", exclude=("classifier",)).apply(model, Inputs(), None)
+    assert Int8.model_validate(mixed_scheme.export_scheme) == mixed(model, exclude=("classifier",))
 
 
 def test_technique_and_scheme_have_the_same_settings():
-    assert DynamicQuantization().scheme == Int8()
+    assert DynamicQuantization().scheme(tiny_taskmodel("bert")) == Int8()
     assert set(DynamicQuantization.model_fields) - {"keep_float", "budget"} < set(Int8.model_fields)
 
 

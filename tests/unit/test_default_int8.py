@@ -1,9 +1,11 @@
 """The form that an 8-bit export takes by itself: static ranges, and what is tried where the gate asks for it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from compress.architectures.bilstm_network import BiLstmConfig, BiLstmForSequenceClassification
 from compress.export import default_int8, export, folder
 from compress.export.check.gate import Remembered
 from compress.export.default_int8 import default_forms
@@ -14,6 +16,7 @@ from eval.kinds.language.causal_lm import CausalLanguage
 from tests.tiny import tiny_task, tiny_taskmodel
 
 STATIC = "static quantization"
+MIXED = "dynamic quantization, per-token in feed-forward networks and per-tensor elsewhere"
 DYNAMIC = ["per-tensor dynamic quantization", "per-token dynamic quantization"]
 
 
@@ -31,7 +34,7 @@ def manifest_of(report):
     return json.loads((report.folder / "export.json").read_text(encoding="utf-8"))
 
 
-def test_examples_give_static_ranges_and_none_give_the_faster_dynamic_form(bert, task, tmp_path):
+def test_examples_give_static_ranges_and_none_give_per_token_ranges_where_outliers_are(bert, task, tmp_path):
     given = {"int8": True, "examples": task.validation, "agreement": 0.0}
     known = manifest_of(export(bert, tmp_path / "static", calibration=task.train[:8], **given))
     assert (known["int8"]["activations"], len(known["int8"]["ranges"])) == ("static", 19)
@@ -41,7 +44,22 @@ def test_examples_give_static_ranges_and_none_give_the_faster_dynamic_form(bert,
     assert [tried["form"] for tried in known["tries"]] == [STATIC]
     known = manifest_of(export(bert, tmp_path / "dynamic", **given))
     assert (known["int8"]["activations"], known["int8"]["rounding"]) == ("tensor", "nearest")
+    layers = [f"bert.encoder.layer.{number}." for number in range(bert.model.config.num_hidden_layers)]
+    assert known["int8"]["by_token"] == [f"{at}{part}.dense" for at in layers for part in ("intermediate", "output")]
     assert "export ranges" not in known["chosen_on"]
+
+
+def test_with_examples_per_tensor_ranges_come_before_the_mixed_form(bert, task):
+    names = [form.name for form in default_forms(bert, ("tensor", "token"), task.train[:8])]
+    assert names == [DYNAMIC[0], MIXED, DYNAMIC[1]]
+    assert [form.name for form in default_forms(bert, ("tensor", "token"))] == [MIXED, DYNAMIC[1]]
+    assert [form.name for form in default_forms(bert, ("token",))] == [DYNAMIC[1]]
+
+
+def test_a_model_without_feed_forward_networks_gets_per_token_ranges(bert):
+    config = BiLstmConfig(vocab_size=len(bert.tokenizer), embedding_size=16, hidden_size=16, num_labels=2)
+    lstm = replace(bert, model=BiLstmForSequenceClassification(config).eval())
+    assert [form.name for form in default_forms(lstm, ("tensor", "token"))] == [DYNAMIC[1]]
 
 
 def test_the_biases_of_a_qa_model_make_up_for_the_rounding(tmp_path):
@@ -114,7 +132,7 @@ def test_if_none_is_good_enough_the_one_that_agrees_most_is_kept(bert, task, tmp
     monkeypatch.setattr(module, "compare", lambda *given, **limits: changed(compare(*given, **limits)))
     known = manifest_of(export(bert, tmp_path / "x", int8=True, examples=task.validation))
     assert known["int8"]["activations"] == "tensor"
-    assert [tried["form"] for tried in known["tries"]] == DYNAMIC
+    assert [tried["form"] for tried in known["tries"]] == [MIXED, DYNAMIC[1]]
 
 
 def test_all_forms_are_tried_before_an_export_is_refused(bert, task, tmp_path, monkeypatch):
@@ -140,7 +158,7 @@ def test_more_layers_stay_in_float_only_while_every_form_would_be_refused(bert, 
 
 
 def test_a_model_that_every_form_turns_is_exported_with_more_layers_in_float32(bert, task, tmp_path, monkeypatch):
-    agreeing(monkeypatch, (0.9, 0.91, 0.92, 0.93, 0.94, 0.96, 0.975))
+    agreeing(monkeypatch, (0.9, 0.91, 0.92, 0.93, 0.93, 0.94, 0.96, 0.975))
     known = manifest_of(export(bert, tmp_path / "x", int8=True, examples=task.validation, calibration=task.train[:8]))
     assert known["tries"][-1] == {"form": f"{DYNAMIC[1]}, 5 layers in float32", "agreement": 0.975, "passed": True}
     assert (len(known["int8"]["exclude"]), known["quantized"]["linear"]) == (5, 14)
@@ -194,7 +212,7 @@ def test_excluded_modules_stay_in_float_in_every_form(bert, task, tmp_path):
         export(bert, tmp_path / "y", int8=True, exclude=["clasifier"])
 
 
-@pytest.mark.parametrize(("good_enough", "tries"), [(0.0, 1), (1.1, 5)])
+@pytest.mark.parametrize(("good_enough", "tries"), [(0.0, 1), (1.1, 6)])
 def test_a_kind_of_task_says_what_is_good_enough(good_enough, tries, tmp_path, monkeypatch):
     monkeypatch.setattr(CausalLanguage, "good_enough", good_enough)
     task = tiny_task("causal-lm")

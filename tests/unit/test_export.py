@@ -21,7 +21,7 @@ from compress.onnx_graph import build as exporting
 from compress.onnx_graph import tracing
 from compress.onnx_graph.float_graph import float_graph
 from compress.onnx_graph.rewrites import module_of
-from compress.quantize.dynamic import DynamicQuantization
+from compress.quantize.dynamic import DynamicQuantization, mixed
 from compress.recipe import Recipe
 from compress.share.lowrank import LowRank
 from compress.technique import Inputs
@@ -74,7 +74,7 @@ def test_the_manifest_says_what_how_and_where(bert, examples, tmp_path):
     assert manifest["task"] == bert.task.model_dump(mode="json")
     assert manifest["source"] == {"name": "model", "weights": bert.digest, "made_from": None}
     assert (manifest["scheme"], manifest["exporter"], manifest["opset"]) == ("int8", "tracer", 17)
-    expected = Int8(activations="tensor", reduce_range="pairs").model_dump(mode="json")
+    expected = mixed(bert, reduce_range="pairs").model_dump(mode="json")
     assert manifest["int8"] == expected | {"rounding": "nearest"}
     assert manifest["quantized"] == {"linear": 19, "tables": 2, "float": ["classifier"]}
     assert manifest["gate"]["passed"] is True

@@ -10,6 +10,7 @@ from compress.export.default_int8 import default_forms
 from compress.modules.int8_scheme import Int8
 from compress.onnx_graph.build import onnx_graph
 from compress.onnx_graph.merged_products import merge_products
+from compress.quantize.dynamic import mixed
 from tests.tiny import FAMILIES, LAYERS, at_first, tiny_task, tiny_taskmodel
 
 MERGED = 2 * (LAYERS - 1) + 1
@@ -31,7 +32,7 @@ def inputs_of(model, task):
 
 def schemes(model, task):
     static = next(iter(default_forms(model, ("static",), task.train))).scheme
-    return [None, Int8(), Int8(activations="tensor"), Int8(exclude=("*.key",)), static]
+    return [None, Int8(), Int8(activations="tensor"), mixed(model), Int8(exclude=("*.key",)), static]
 
 
 @pytest.mark.parametrize("family", at_first(FAMILIES, "bert"))

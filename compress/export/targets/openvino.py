@@ -164,7 +164,7 @@ class OpenVinoTarget(Target):
         from compress.onnx_graph.build import onnx_graph
 
         if scheme is not None and scheme.activations == "tensor":
-            scheme = scheme.model_copy(update={"activations": "token"})
+            scheme = scheme.model_copy(update={"activations": "token", "by_token": ()})
         made = onnx_graph(model, scheme, merged=False)  # it fuses attention by itself
         stops = getattr(model.model, "stops", [])
         for number, part in enumerate(made.parts, start=1):
