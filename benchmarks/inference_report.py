@@ -88,6 +88,7 @@ def kind_of_processor(features: Sequence[str]) -> tuple[str, str]:
     present = set(features)
     kinds = (
         ({"amx_int8"}, "amx", "AMX"),
+        ({"avx_vnni"}, "avx-vnni", "VNNI and AVX-VNNI"),
         (VNNI, "vnni", "VNNI"),
         ({"avx512f"}, "avx512", "AVX-512 without VNNI"),
         ({"avx2"}, "avx2", "AVX2 alone"),

@@ -43,7 +43,7 @@ PAGES = {
         "distil-recommended",
         "distil-gpt2",
     ),
-    "base": ("distil-sst2-base", "distil-tasks-base", "distil-squad-base", "distil-sst2-narrow"),
+    "base": ("distil-sst2-base", "distil-tasks-base", "distil-tasks-longer", "distil-squad-base", "distil-sst2-narrow"),
     "few-labels": (
         "few-labels-sst2",
         "few-labels-agnews",
