@@ -46,8 +46,12 @@ class Ours(Engine):
         found: list[Array] = [np.empty(0)] * len(rows)
 
         def together(group: Sequence[int]) -> dict[str, Array]:
-            longest = max(lengths[index] for index in group)  # rows lie in batches that are padded farther
-            return {name: np.stack([padded(rows[index][name], longest) for index in group]) for name in rows[0]}
+            shape = len(group), max(lengths[index] for index in group)  # rows lie in batches that are padded farther
+            made = {name: np.zeros(shape, array.dtype) for name, array in rows[0].items()}
+            for row, index in enumerate(group):
+                for name, array in made.items():
+                    array[row, : lengths[index]] = rows[index][name][: lengths[index]]
+            return made
 
         groups, at_a_time = self.export.batches(lengths)
         inputs = map(together, groups)
@@ -105,8 +109,3 @@ class OursOpenVinoInt8(OursOpenVino, OursInt8):
 def count(batch: Inputs) -> int:
     """Return how many inputs a batch has."""
     return len(batch["input_ids"])
-
-
-def padded(row: Array, length: int) -> Array:
-    """Return a row of so many numbers, zeros at its end."""
-    return np.pad(row, (0, max(0, length - len(row))))[:length]

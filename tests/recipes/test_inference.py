@@ -159,6 +159,7 @@ def test_all_engines_are_well_named():
     ("features", "short"),
     [
         (("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8"), "amx"),
+        (("avx2", "avx_vnni", "avx512f", "avx512_vnni"), "avx-vnni"),
         (("avx2", "avx512f", "avx512_vnni"), "vnni"),
         (("avx2", "avx512f"), "avx512"),
         (("avx2",), "avx2"),

@@ -128,6 +128,15 @@ def test_a_folder_of_another_recipe_is_told_and_left_alone(study, tmp_path, monk
     assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
 
 
+def test_a_row_whose_steps_change_the_export_alone_has_the_export_for_its_student(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    row = {"student": None, "steps": ["quantize.dynamic"], "export": [{"onnx": {"agreement": 0.0}}]}
+    alone = replace(study, rows={"dynamic": row}, digests={"dynamic": "of this row"}, baselines=())
+    (outcome,) = run_study(alone, tmp_path / "out", Archive(tmp_path / "archive"), seeds=1).values()
+    (student,) = outcome.students
+    assert (student.name, student.score) == ("onnx-int8", outcome.exports[0].score)
+
+
 def test_a_study_is_run_once_and_told_in_one_table(study, tmp_path, caplog, monkeypatch):
     monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
     archive = Archive(tmp_path / "archive")
