@@ -100,9 +100,9 @@ def default_forms(
         yield from static.forms()
     dynamic = [Int8(activations="tensor", exclude=tuple(exclude))] if len(calibration) else []
     dynamic += [mixed(model, exclude=tuple(exclude))]
+    per_token = Int8(exclude=tuple(exclude))  # which is what ``mixed`` is where there are no feed-forward networks
+    dynamic += [per_token] if per_token not in dynamic else []
     dynamic = [scheme for scheme in dynamic if scheme.activations in activations]
-    if "token" in activations and not any(scheme.activations == "token" for scheme in dynamic):
-        dynamic.append(Int8(exclude=tuple(exclude)))
     yield from (Form(scheme, scheme_name(scheme)) for scheme in dynamic)
     if static is not None and lacking() is not None:
         yield from static.partly_float(dynamic[-1] if dynamic else static.scheme, lacking)

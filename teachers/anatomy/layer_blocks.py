@@ -10,7 +10,6 @@ from teachers.anatomy.attention_heads import ATTENTION as OVER_HEADS
 from teachers.anatomy.encoder import (
     decoder_layer_names,
     family_of,
-    has_decoder,
     layer_names,
     part_names,
 )
@@ -50,9 +49,8 @@ def feed_forward_names(model: Any) -> list[str]:
     """Return the paths of the matrices of all feed-forward networks, each once; none of a model without layers."""
     if family_of(model).layers is None:
         return []
-    names = layer_names(model) + (decoder_layer_names(model) if has_decoder(model) else [])
     found: dict[str, None] = {}
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(layer_names(model) + decoder_layer_names(model)):
         layer = model.get_submodule(name)
         for path, block in weighted_parts(model, layer).items():
             if block == "ffn" and any(tensor.dim() > 1 for tensor in layer.get_submodule(path).parameters()):
