@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compress.artifact.artifact import Artifact, load_model
-from compress.artifact.record import library_versions
+from compress.artifact.artifact import Artifact
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline import BASELINE, baseline_notes, first_stage_notes, weak_teacher_notes, without_teacher
-from compress.engine.beside_scores import with_more
-from compress.engine.claim_file import carry_claims, claim_of, fix_claim
-from compress.engine.kept_results import answered_once, keep_results, kept_results, measured_from
-from compress.engine.looks import carry_looks, look, read_looks, told
-from compress.engine.preflight import foresee, result_name
+from compress.engine.baseline import baseline_notes, first_stage_notes, weak_teacher_notes
+from compress.engine.claim_file import carry_claims
+from compress.engine.evaluation import evaluate
+from compress.engine.looks import carry_looks, read_looks, told
+from compress.engine.preflight import foresee
 from compress.engine.preparation import Prepared, prepare, refuse_several
-from compress.engine.reference_exports import ReferenceExports, always_for, reference_exports
-from compress.engine.run_exports import form_in, runs_here, target_in, write_exports
+from compress.engine.run_exports import runs_here, write_exports
 from compress.engine.run_folder import (
     MODEL,
     PAGE,
@@ -41,33 +38,24 @@ from compress.engine.run_folder import (
 from compress.engine.steps import run, step_notes
 from compress.engine.tracked_run import track_results, tracked
 from compress.recipe import Recipe
-from eval.comparison import measure_together
-from eval.cost.latency import LatencyPlan
 from eval.errors import UserError
 from eval.files.writing import atomic_write
-from eval.measurement import scored_examples
-from eval.metrics.own_metric import OwnMetric
 from eval.naming import public_name
 from eval.progress.stages import stage, whole
 from eval.proof.known_examples import remember
-from eval.ranking.indexed import indexed
 from eval.result import Result
-from teachers.taskmodel import TaskModel
 from teachers.training.processes import how_many
-from teachers.training.tracking import tracked_as
 
 if TYPE_CHECKING:
     from compress.engine.preview import Preview
     from eval.inference import Predictor
-    from eval.task import Examples, TaskSpec
+    from eval.task import Examples
 
 
 logger = logging.getLogger("compress.engine.pipeline")
 
 CHECK, EXPORT, MEASURE = "check and prepare", "export", "measure"
 """What progress calls the stages before and after the steps."""
-OWN_REASONS = "Attributions are not compared: no step changed a weight, so they are those of the reference."
-OWN_ANSWERS = "Perturbed texts are not answered: no step changed a weight and nothing is exported, so nothing differs."
 
 
 @dataclass(frozen=True)
@@ -201,119 +189,6 @@ def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predic
             Runtime(at, threads, name=f"{ablation.name}, {name}", spinning=False) for name, at in runnable.items()
         ]
     return models, notes
-
-
-def evaluate(
-    recipe: Recipe,
-    prepared: Prepared,
-    artifact: Artifact,
-    exports: dict[str, Path],
-    out: Path,
-    others: Sequence[Predictor] = (),
-) -> tuple[tuple[Result, ...], tuple[str, ...]]:
-    """Measure everything on the same examples, alternately, unless ``out / "results"`` holds just this measurement.
-
-    Every model runs with the threads of torch, so that no ratio mixes two numbers of them.
-
-    Args:
-        recipe: Its ``evaluate`` block says how.
-        prepared: Data and teacher.
-        artifact: The result.
-        exports: Its exports by name.
-        out: Folder of the run.
-        others: Further models.
-
-    Returns:
-        The results, and notes for the report.
-    """
-    from compress.export.runtime.answering import Runtime
-
-    block, roles = recipe.evaluate, prepared.roles
-    if block is None or roles is None:
-        return (), ()
-    task = roles.task
-    reference: Any = None
-    if block.against == "teacher":
-        reference = prepared.reference
-    elif block.against != "none":
-        reference = load_model(block.against, task.spec, new_head=False)
-    unchanged = isinstance(reference, TaskModel) and reference.digest == artifact.digest
-    attributed = block.attributions and not unchanged
-    models: list[Predictor] = [] if unchanged else [artifact]  # of the same model one row is enough
-    if block.baseline:
-        models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
-    threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if runs_here(at)}
-    own_exports: list[Predictor] = [Runtime(at, threads, name=name, spinning=False) for name, at in runnable.items()]
-    models += [*own_exports, *indexed(own_exports or [artifact], block.index), *others]
-    if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
-        reference = replace(reference, name=f"{reference.name} (reference)")
-    plan, own = None, ReferenceExports()
-    if block.latency is not None:
-        plan = LatencyPlan(**block.latency.model_dump())
-        # The unchanged model in the same form would be held against itself, so its float32 stands there.
-        forms = {name: target_in(at) if unchanged else form_in(at) for name, at in runnable.items()}
-        always = always_for(task.spec.kind, unchanged)
-        if block.reference_exports:
-            own = reference_exports(reference, forms, threads, prepared.inputs.calibration, always)
-        models += dict.fromkeys(own.models.values())
-    examples, claim = scored_examples(task, roles.report), ""
-    everything = [*([] if reference is None else [reference]), *models]
-    asked_for = _asked_for(task.spec, examples, roles.report, recipe.seed)
-    made_from = measured_from(
-        everything,
-        **asked_for,
-        margin=block.margin,
-        latency=None if plan is None else plan.model_dump(mode="json"),
-        memory=block.measures_memory,
-        same_engine=own.same_engine,
-        threads=threads,
-        **({"stress": 2} if block.stress else {}),
-        **({"attributions": 1} if attributed else {}),
-    )
-    stressed = block.stress and (not unchanged or bool(own_exports))
-    said = {OWN_REASONS: block.attributions and unchanged, OWN_ANSWERS: block.stress and not stressed}
-    notes = (*own.notes, *(sentence for sentence, needed in said.items() if needed))
-    if kept := kept_results(out, [model.name for model in everything], made_from):
-        return kept, notes
-    if reference is not None:
-        asked = claim_of(task.spec, examples, roles.report, block.margin, recipe.seed)
-        claim = fix_claim(out, asked, reference, models).digest
-    look(out, roles.report, examples, models, claim)
-    how = (task, reference, roles.report, block.margin, plan, recipe.seed, own.same_engine)
-    shared: dict[str, str | None] = {}
-    if reference is not None and not isinstance(task.spec.metric, OwnMetric):  # whose code may change
-        shared[reference.name] = measured_from([reference], **asked_for, versions=library_versions())
-    once = answered_once(out, made_from, shared)
-    results = measure_together(models, *how, once)
-    known = {model.name: model for model in everything}
-    wanted = {"stress": stressed, "attributions": attributed, "memory": block.measures_memory}
-    results = with_more(results, known, task, roles.report, recipe.seed, runnable, **wanted)
-    return keep_results(out, results, made_from), notes
-
-
-def _asked_for(spec: TaskSpec, examples: Examples, split: str, seed: int) -> dict[str, Any]:
-    """Return what a score and its interval depend on beside the models, as plain JSON values."""
-    asked = {"task": spec.model_dump(mode="json"), "examples": examples.digest, "split": split, "seed": seed}
-    if examples.groups is not None:
-        asked["groups"] = examples.groups
-    if isinstance(spec.metric, OwnMetric):
-        asked["metric_code"] = spec.metric.code
-    return asked
-
-
-def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
-    """Run the recipe with every teacher taken away: the same student, trained on labels only.
-
-    Nothing of ``augment`` is there either: most of it needs a teacher that answers it. So the baseline says what
-    teacher and augmentation brought together, at the same number of optimizer steps.
-    """
-    train = None if prepared.task is None else prepared.task.train
-    inputs = replace(prepared.inputs, teacher=None, train=train)
-    alone = without_teacher(recipe, len(train or ()), len(prepared.inputs.train or ()))
-    with tracked_as("baseline"), stage(BASELINE):
-        found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
-    found.save(out / "baseline")
-    return replace(found, folder=out / "baseline")
 
 
 def _baseline_notes(artifact: Artifact, out: Path) -> list[str]:

@@ -160,7 +160,7 @@ def test_a_finished_measurement_keeps_its_figures(scene, monkeypatch, caplog):
     before = [file.read_bytes() for file in files]
     assert json.loads(before[0])[0]["latency"]
     with monkeypatch.context() as patch:
-        patch.setattr("compress.engine.pipeline.measure_together", lambda *_: pytest.fail("measured again"))
+        patch.setattr("compress.engine.evaluation.measure_together", lambda *_: pytest.fail("measured again"))
         assert resume(scene, timed) == 0
     assert [file.read_bytes() for file in files] == before
     assert "and nothing has changed since; remove out/results to measure again" in caplog.text
@@ -203,7 +203,7 @@ def test_the_teacher_answers_once_for_all_runs_on_the_same_examples(scene, monke
     first, second = (Result.load(scene / run / "results" / "teacher") for run in ("out", "second"))
     assert (first.scores, first.seconds, first.kept) == (second.scores, second.seconds, second.kept)
     asked.clear()
-    monkeypatch.setattr("compress.engine.pipeline.library_versions", lambda: {"torch": "another"})
+    monkeypatch.setattr("compress.engine.evaluation.library_versions", lambda: {"torch": "another"})
     run_recipe(parse_recipe(other.replace("alpha: 0.8", "alpha: 0.7")), "third")
     assert "teacher" in asked
 
@@ -211,7 +211,7 @@ def test_the_teacher_answers_once_for_all_runs_on_the_same_examples(scene, monke
 @pytest.mark.parametrize("change", ["margin: 0.02, ", "another processor", "an export", "predictions", "groups"])
 def test_a_measurement_of_something_else_is_made_anew(scene, monkeypatch, change):
     measured = []
-    together = "compress.engine.pipeline.measure_together"
+    together = "compress.engine.evaluation.measure_together"
     monkeypatch.setattr(together, lambda *how: measured.append(1) or measure_together(*how))
     recipe = RECIPE
     if change == "an export":

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tokenizers.normalizers import Lowercase
 
 from compress.artifact.artifact import Artifact
-from compress.engine.pipeline import OWN_ANSWERS, run_recipe
+from compress.engine.evaluation import OWN_ANSWERS
+from compress.engine.pipeline import run_recipe
 from compress.engine.preflight import foresee
 from compress.recipe import recipe_from_plain
 from compress.testing.tiny import tiny_task, tiny_taskmodel
