@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,9 @@ from eval.naming import distinct_names, public_name
 
 if TYPE_CHECKING:
     from compress.export.check.arithmetic import Arithmetic
+    from eval.ranking.vector_index import IndexForm
+    from eval.result import Result
+    from eval.task import TaskSpec
 
 
 def evaluate(
@@ -71,7 +75,6 @@ def evaluate(
 ) -> None:
     """Measure a model on data: score, size, latency, memory, and the paired difference to another model."""
     from compress.export.runtime.answering import default_threads
-    from compress.recipe.checks import index_problems
     from eval.data.beir import searched_as
     from eval.data.columns import named_columns
     from eval.kinds.kind_registry import kind_of
@@ -87,23 +90,15 @@ def evaluate(
     forms = index_forms(index or ())
     candidate = open_model(model, name=names[0], arithmetic=_arithmetic(arithmetic), **opened)
     task = task or searched_as(data, spec_of(candidate).kind)
-    problems = [f"{path}: its folder does not exist" for path in (json, html) if path and not path.parent.is_dir()]
+    kind = task or spec_of(candidate).kind
     alone = {"--stress": stress, "--attributions": attributions} if against is None else {}
-    problems += [f"{flag}: compares a model with its teacher; add --against MODEL" for flag in alone if alone[flag]]
-    problems += [f"--index: {problem}" for problem in index_problems(task or spec_of(candidate).kind, forms)]
-    if problems:
-        raise UserError(*problems)
-    columns = named_columns(kind_of(task or spec_of(candidate).kind), text, label)
-    wanted = task_for(spec_of(candidate), data, task, metric, columns, first_stage)
-    candidate = answering(candidate, wanted.spec)
-    reference = None
+    _refuse([path for path in (json, html) if path], [flag for flag in alone if alone[flag]], kind, forms)
+    wanted = task_for(spec_of(candidate), data, task, metric, named_columns(kind_of(kind), text, label), first_stage)
+    candidate, reference = answering(candidate, wanted.spec), None
     if against is not None:
         reference = answering(open_model(against, wanted.spec, name=names[1], **opened), wanted.spec)
     if attributions:
-        from compress.engine.beside_scores import unattributed
-
-        if problems := list(unattributed(wanted.spec, [candidate, reference])):
-            raise UserError(*problems)
+        _refuse_unattributed(wanted.spec, candidate, reference)
     if opened["threads"] and (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(opened["threads"])
 
@@ -112,7 +107,6 @@ def evaluate(
     from eval.comparison import measure_together
     from eval.cost.latency import LatencyPlan
     from eval.data.roles import reporting
-    from eval.files.writing import atomic_write
     from eval.measurement import scored_examples
     from eval.ranking.indexed import indexed
 
@@ -128,15 +122,48 @@ def evaluate(
         from eval.report.page import write_page
 
         write_page(html, title=f"{names[0]} on {public_name(data)}", results=results, examples=wanted.splits[split])
+    _tell(results, json, counted)
+
+
+def _refuse(files: Sequence[Path], alone: Sequence[str], kind: str, forms: Sequence[IndexForm]) -> None:
+    """Refuse what can be seen before the data is read.
+
+    Args:
+        files: What shall be written.
+        alone: Flags of comparisons that were given without a model to compare with.
+        kind: Kind of task.
+        forms: Forms of an index.
+
+    Raises:
+        UserError: Something is wrong; all of it at once.
+    """
+    from compress.recipe.checks import index_problems
+
+    problems = [f"{path}: its folder does not exist" for path in files if not path.parent.is_dir()]
+    problems += [f"{flag}: compares a model with its teacher; add --against MODEL" for flag in alone]
+    problems += [f"--index: {problem}" for problem in index_problems(kind, forms)]
+    if problems:
+        raise UserError(*problems)
+
+
+def _refuse_unattributed(spec: TaskSpec, *models: Any) -> None:
+    from compress.engine.beside_scores import unattributed
+
+    if problems := list(unattributed(spec, models)):
+        raise UserError(*problems)
+
+
+def _tell(results: Sequence[Result], json: Path | None, counted: str) -> None:
+    """Print the results, or keep or print them as JSON; then say how often the examples have been looked at."""
+    from eval.files.writing import atomic_write
+    from eval.report.console import to_text
+
     figures = as_json([plain(result) for result in results])
     if str(json) == "-":
         typer.echo(figures)
         return
     if json is not None:
         atomic_write(json, f"{figures}\n".encode())
-
-    from eval.report.console import to_text
-
     typer.echo(to_text(results))
     if counted:
         typer.echo(counted)
