@@ -20,6 +20,7 @@ from eval.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from compress.artifact.artifact import Artifact
     from compress.export.folder import ExportReport
     from compress.export.tune import Tuned
     from eval.data.loading import Task
@@ -108,7 +109,8 @@ def export(
         return
     if to == FASTEST:
         to, tune = None, tune or FIRST_GOAL
-    problems, own = _own_options(FIRST_TARGET if to is None else to, assets, option or ())
+    target = to or FIRST_TARGET
+    problems, own = _own_options(target, assets, option or ())
     if tune is not None:
         problems += ["--option: is of one export; leave it out with --tune"] if option else []
         problems += _tuning_problems(tune, to, int8, data)
@@ -129,28 +131,32 @@ def export(
         from compress.export.tune import AGREEMENT
         from compress.export.tune import tune as tuned
 
-        targets = None if to is None else (to,)
         needed = AGREEMENT if agreement is None else agreement
+        targets = None if to is None else (to,)
         found = tuned(artifact, out, task, goal=tune, targets=targets, agreement=needed, least_score=least_score)
         if not json:
             _show(found)
         report = found.report
     else:
-        from compress.export.faster import faster
-        from compress.export.folder import export as write
-
-        given = {} if task is None else _examples_of(task)
         how: dict[str, Any] = {"agreement": agreement, "strict": strict, "options": own, "exclude": exclude or ()}
-        report = write(artifact, out, to or FIRST_TARGET, int8=True if exclude else int8, **how, **given)
-        if (to or FIRST_TARGET) in tuned_targets():
-            note = faster(artifact, report, **given)
-            report = replace(report, notes=(*report.notes, *filter(None, [note])))
+        report = _written(artifact, out, target, task, int8=True if exclude else int8, **how)
     if json:
-        figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
-        gate = report.gate.to_dict()
-        write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
-        return
-    _tell(report, to or FIRST_TARGET, artifact.task.kind)
+        _print(report)
+    else:
+        _tell(report, target, artifact.task.kind)
+
+
+def _written(artifact: Artifact, out: Path, target: str, task: Task | None, **how: Any) -> ExportReport:
+    """Write one export; the report says, too, whether another would be faster on this processor."""
+    from compress.export.faster import faster
+    from compress.export.folder import export as write
+
+    given = {} if task is None else _examples_of(task)
+    report = write(artifact, out, target, **how, **given)
+    if target not in tuned_targets():
+        return report
+    note = faster(artifact, report, **given)
+    return replace(report, notes=(*report.notes, *filter(None, [note])))
 
 
 def _examples_of(task: Task) -> dict[str, Any]:
@@ -237,6 +243,12 @@ def _show(found: Tuned) -> None:
     table(heads, rows)
     for trial in out:
         prose(f"{trial.place} is out: {trial.dropped}")
+
+
+def _print(report: ExportReport) -> None:
+    figures = {"scheme": report.scheme, "bytes": report.bytes, "float_bytes": report.float_bytes}
+    gate = report.gate.to_dict()
+    write_json({"folder": str(report.folder), **figures, "gate": gate, "seconds": round(report.seconds, 1)})
 
 
 def _tell(report: ExportReport, to: str, kind: str) -> None:
