@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from eval.report.certified import quote_in_card, quote_in_page
 from eval.report.summary import shipped
 from eval.result import Result
 from eval.scores import default_metric, metrics_of
+from teachers.taskmodel import TaskModel
 from teachers.trained_once import only_found
 
 CARD = "README.md"
@@ -94,29 +95,12 @@ def certify(
     claims = [fixed for fixed in read_claims(folder) if fixed.claim.digest == result.digest]
     fixed = _fixed(claims, result, where)
     problems = [*_of_selection(result, reference), *_moved(claims, result, recipe, margin)]
-    if result.metric not in metrics_of(result.task.kind):
-        problems.append(
-            f"task: metric: {result.metric} is a function of yours, which a stranger cannot recompute, so it cannot be "
-            f"certified; run the recipe with {default_metric(result.task.kind, result.task.pair)}"
-        )
-    if fixed is None:
-        problems.append(
-            f"{result.name}: no claim was fixed for these files before {result.split} was opened, or they were changed "
-            "since; run the recipe again"
-        )
+    problems += [*_not_recomputable(result, fixed, index), *_of_teachers(recipe, teachers)]
     test = None if roles is None else roles.task.splits[roles.report]
     if test is None or test.digest != result.digest:
         problems.append(f"{folder}: the data is not what it was when the run was measured; restore it")
     elif result.kept is not None and result.kept.groups != test.groups:
         problems.append(f"{folder}: the examples are in other groups than when the run was measured; restore the data")
-    if index is not None and result.index is None:
-        problems.append(
-            f"{result.name}: its result has not what the index takes; run the recipe again, with an --out anew"
-        )
-    if recipe.teacher is not None and recipe.teacher.predictions is not None:
-        problems.append("teacher: a file of predictions cannot be run again, so nothing is certified against it")
-    if not all(map(folders_of, teachers)):
-        problems.append("teacher: lies in no folder, so nobody could check it; give teacher.model a folder")
     if problems or roles is None or fixed is None:
         raise UserError(*problems)
     _gate(where)
@@ -135,6 +119,30 @@ def certify(
     ]
     named += [("--data", place) for place in _data_of(recipe)]
     return Certified(out, said, signed, tuple(str(word) for pair in named for word in pair))
+
+
+def _not_recomputable(result: Result, fixed: Fixed | None, index: IndexForm | None) -> Iterator[str]:
+    """Yield why a stranger could not compute a result again."""
+    if result.metric not in metrics_of(result.task.kind):
+        yield (
+            f"task: metric: {result.metric} is a function of yours, which a stranger cannot recompute, so it cannot be "
+            f"certified; run the recipe with {default_metric(result.task.kind, result.task.pair)}"
+        )
+    if fixed is None:
+        yield (
+            f"{result.name}: no claim was fixed for these files before {result.split} was opened, or they were changed "
+            "since; run the recipe again"
+        )
+    if index is not None and result.index is None:
+        yield f"{result.name}: its result has not what the index takes; run the recipe again, with an --out anew"
+
+
+def _of_teachers(recipe: Recipe, teachers: Sequence[TaskModel]) -> Iterator[str]:
+    """Yield why nobody could check a model against its teachers."""
+    if recipe.teacher is not None and recipe.teacher.predictions is not None:
+        yield "teacher: a file of predictions cannot be run again, so nothing is certified against it"
+    if not all(map(folders_of, teachers)):
+        yield "teacher: lies in no folder, so nobody could check it; give teacher.model a folder"
 
 
 def _data_of(recipe: Recipe) -> list[str]:

@@ -35,6 +35,7 @@ from teachers.training.precision import bf16_speedup
 if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.recipe.blocks import FinetuneBlock
+    from compress.technique import Inputs
 
 SAMPLE = 256
 """Examples whose lengths stand for all."""
@@ -122,44 +123,70 @@ def make_plan(recipe: Recipe) -> Plan:
             steps += _finetuning(teacher, prepared.task, train, block)
         if any("teacher" in step.needed() for step in recipe.steps):
             steps.append(_signals(teacher, train, times))
-    model: TaskModel = prepared.student
-    sizes.append(_size("student", model))
-    alone: list[StepRow] = []  # without what is augmented
-    whole: list[StepRow] = []
-    for index, step in enumerate(recipe.steps):
-        name = f"{index + 1}. {step.name}"
-        if isinstance(step, TrainedTechnique):
-            trained = step.network_for(model)
-            if trained is not model:
-                sizes.append(_size(f"after {name}", trained))
-                model = trained
-            for training in step.trainings():
-                row = _work(name, model, train, training)
-                alone.append(row)
-                whole.append(_repeated(row, training, times))
-                steps.append(whole[-1])
-            continue
-        own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
-        started = time.perf_counter()
-        changed = step.apply(own, prepared.inputs, torch.Generator().manual_seed(recipe.seed)).model
-        row = StepRow(name, 0, 0, 0.0, time.perf_counter() - started)
-        steps.append(row)
-        alone.append(row)
-        whole.append(row)
-        if changed.size() != model.size():
-            sizes.append(_size(f"after {name}", changed))
-        model = changed
+    own = _own_steps(recipe, prepared.student, prepared.inputs, train, times)
+    sizes += own.sizes
+    steps += own.whole
     if recipe.evaluate is not None and recipe.evaluate.baseline:
-        updates, seconds = sum(row.updates for row in whole), sum(row.seconds for row in whole)
+        updates, seconds = sum(row.updates for row in own.whole), sum(row.seconds for row in own.whole)
         steps.append(StepRow("baseline without teacher", 0, updates, 0.0, seconds))
     for number, left_out in enumerate(recipe.steps if recipe.ablate else ()):
-        rest = alone[number + 1 :]
+        rest = own.alone[number + 1 :]
         updates, seconds = sum(row.updates for row in rest), sum(row.seconds for row in rest)
         steps.append(StepRow(f"without {left_out.name}", 0, updates, 0.0, seconds))
     proof = tuple(examples_that_report(recipe, prepared.roles))
     in_float32 = any(mixed_precision(training.precision) == "no" for training in _trainings(recipe))
     timed = in_float32 and not torch.cuda.is_available()
     return Plan(tuple(sizes), tuple(steps), proof, bf16_speedup(cpu_features()) if timed else None)
+
+
+@dataclass(frozen=True)
+class _OwnSteps:
+    """What the steps of a recipe cost.
+
+    Attributes:
+        sizes: The student before them, and after each that changes it.
+        alone: A row for each training on the examples of the task alone.
+        whole: The same with what is augmented.
+    """
+
+    sizes: list[SizeRow]
+    alone: list[StepRow]
+    whole: list[StepRow]
+
+
+def _own_steps(recipe: Recipe, student: TaskModel, inputs: Inputs, train: Examples, times: float) -> _OwnSteps:
+    """Time a few optimizer steps of each step of a recipe; a step that trains nothing is carried out.
+
+    Args:
+        recipe: The recipe.
+        student: What its first step gets.
+        inputs: Data and teacher.
+        train: Training examples of the task.
+        times: Examples that are learned from, for each of these.
+    """
+    found, model = _OwnSteps([_size("student", student)], [], []), student
+    for index, step in enumerate(recipe.steps):
+        name = f"{index + 1}. {step.name}"
+        if isinstance(step, TrainedTechnique):
+            trained = step.network_for(model)
+            if trained is not model:
+                found.sizes.append(_size(f"after {name}", trained))
+                model = trained
+            for training in step.trainings():
+                row = _work(name, model, train, training)
+                found.alone.append(row)
+                found.whole.append(_repeated(row, training, times))
+            continue
+        own = TaskModel(copy.deepcopy(model.model), model.tokenizer, model.task, name=model.name)
+        started = time.perf_counter()
+        changed = step.apply(own, inputs, torch.Generator().manual_seed(recipe.seed)).model
+        row = StepRow(name, 0, 0, 0.0, time.perf_counter() - started)
+        found.alone.append(row)
+        found.whole.append(row)
+        if changed.size() != model.size():
+            found.sizes.append(_size(f"after {name}", changed))
+        model = changed
+    return found
 
 
 def distilling_seconds(teacher: TaskModel, layers: int, sample: Examples, examples: int, training: Training) -> float:

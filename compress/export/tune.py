@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +35,8 @@ from teachers.taskmodel import TaskModel
 logger = logging.getLogger("compress.export")
 TIMED = 256
 """Examples that are timed."""
+Variant = tuple[str, str, Int8 | Literal[False], dict[str, Any]]
+"""Target, name, scheme and options of what is tried."""
 
 
 @dataclass(frozen=True)
@@ -141,34 +143,9 @@ def tune(
             "tune: there are no examples to choose on; add a validation split, or training examples to carve some from"
         )
     with tempfile.TemporaryDirectory() as temporary, whole("variants"), traced_once():
-        reports: dict[str, ExportReport] = {}
-        trials: list[Trial] = []
-        for target, variant, scheme, options in _candidates(
-            model, task, [get_target(name) for name in targets or measured]
-        ):
-            if synthetic and scheme and scheme.activations == "tensor" and not scheme.by_token:
-                trials.append(Trial(target, variant, 0, dropped="it needs real texts to be judged on"))
-                continue
-            place = Path(temporary) / Trial(target, variant, 0).place
-            try:
-                how: dict[str, Any] = {
-                    "examples": () if synthetic else examples,
-                    "name": name,
-                    "agreement": agreement,
-                    "made_from": made_from,
-                    "options": options,
-                }
-                with stage(place.name):
-                    report = export(model, place, target, int8=scheme, **how)
-            except CompressError as error:
-                reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]
-                trials.append(Trial(target, variant, 0, dropped=reason))
-                continue
-            reports[place.name] = report
-            score = _score(place, task, least_score)
-            dropped = "" if least_score is None or (score or 0.0) >= least_score else f"scores {score:.4f}"
-            known = Trial(target, variant, 0, report.bytes, report.gate.agreement, score, dropped=dropped)
-            trials += [replace(known, threads=threads) for threads in ([0] if dropped else _threads())]
+        how: dict[str, Any] = {"agreement": agreement, "name": name, "made_from": made_from}
+        variants = _candidates(model, task, [get_target(name) for name in targets or measured])
+        reports, trials = _exported(model, Path(temporary), task, variants, least_score, synthetic, **how)
         with stage("timing"):
             left = [trial for trial in trials if not trial.dropped]
             timed = _timed(left, Path(temporary), examples[:TIMED], seconds)
@@ -181,9 +158,40 @@ def tune(
     return Tuned(replace(reports[chosen.place], folder=Path(folder)), chosen, tuple(order))
 
 
-def _candidates(
-    model: TaskModel, task: Task, targets: Sequence[Target]
-) -> Iterator[tuple[str, str, Int8 | Literal[False], dict[str, Any]]]:
+def _exported(
+    model: TaskModel,
+    temporary: Path,
+    task: Task,
+    variants: Iterable[Variant],
+    least_score: float | None,
+    synthetic: bool,
+    **how: Any,
+) -> tuple[dict[str, ExportReport], list[Trial]]:
+    """Export every variant; return the reports of those that agree, by place, and a trial for each count of threads."""
+    reports: dict[str, ExportReport] = {}
+    trials: list[Trial] = []
+    examples = () if synthetic else task.select
+    for target, variant, scheme, options in variants:
+        if synthetic and scheme and scheme.activations == "tensor" and not scheme.by_token:
+            trials.append(Trial(target, variant, 0, dropped="it needs real texts to be judged on"))
+            continue
+        place = temporary / Trial(target, variant, 0).place
+        try:
+            with stage(place.name):
+                report = export(model, place, target, int8=scheme, examples=examples, options=options, **how)
+        except CompressError as error:
+            reason = (str(error).partition("model does: ")[2] or str(error)).partition(";")[0]
+            trials.append(Trial(target, variant, 0, dropped=reason))
+            continue
+        reports[place.name] = report
+        score = _score(place, task, least_score)
+        dropped = "" if least_score is None or (score or 0.0) >= least_score else f"scores {score:.4f}"
+        known = Trial(target, variant, 0, report.bytes, report.gate.agreement, score, dropped=dropped)
+        trials += [replace(known, threads=threads) for threads in ([0] if dropped else _threads())]
+    return reports, trials
+
+
+def _candidates(model: TaskModel, task: Task, targets: Sequence[Target]) -> Iterator[Variant]:
     """Yield target, name, scheme and options of what is tried; say why the rest is not."""
     schemes = {}
     for variant, make in VARIANTS.items():
