@@ -73,7 +73,8 @@ def test_every_classifier_answers_as_when_the_others_do_not_run():
         model.model.config.speed = speed
         found, exits = predict(model, examples), first_exit(logits, speed)
         assert [exit_ + 1 for exit_ in exits.tolist()] == found.layers
-        np.testing.assert_allclose(np.stack(found.logits), logits[torch.arange(40), exits], atol=1e-5)
+        # A product of fewer rows rounds elsewhere, and the steps of float32 grow with the logit.
+        np.testing.assert_allclose(np.stack(found.logits), logits[torch.arange(40), exits], rtol=2e-6, atol=1e-5)
 
 
 @functools.cache
