@@ -140,7 +140,11 @@ def learn(
         bound = [training_task.bind(seed) for training_task in training_tasks]
         digests = [word for one in bound for word in (one.rows.digest, weights_digest(one.student.model))]
         words = [recorded_json(training), str(seed), *digests, identity]
-        return _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest()).run()
+        loop = _Loop(bound, training, seed, folder, hashlib.sha256("|".join(words).encode()).hexdigest())
+        with freed_memory_kept(loop.device.type):
+            history = loop.run()
+            del loop  # the optimizer's states are given back to the system as well
+    return history
 
 
 class _Loop:
@@ -202,7 +206,6 @@ class _Loop:
                 precision, kind = self.accelerator.mixed_precision, self.device.type
                 stack.enter_context(differentiable_attention(self.networks, precision, kind))
                 stack.enter_context(dropout_set(self.networks, self.training.dropout))
-                stack.enter_context(freed_memory_kept(kind))
                 for training_task in self.training_tasks:
                     stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
                 self.work = stack.enter_context(under_way(self.name, self.total, self.train_state.step))

@@ -1,6 +1,7 @@
 """Memory of a training on a processor: blocks that are freed stay with the process until it ends."""
 
 import contextlib
+import gc
 import os
 import platform
 import resource
@@ -9,8 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from compress.testing.tiny import tiny_task, tiny_taskmodel
+from teachers.training.config import Training
 from teachers.training.kept_memory import KEEP, SETTINGS, USUAL, freed_memory_kept
+from teachers.training.loop import train
 
 ROOT = Path(__file__).parents[2]
 FAULTS = """
@@ -89,3 +94,20 @@ def test_the_kernel_gives_no_page_twice():
     pages = 10 * 64 * 2**20 // resource.getpagesize()
     assert kept < pages / 100
     assert usual > pages / 2
+
+
+def test_the_states_of_the_optimizer_are_freed_before_memory_is_given_back(monkeypatch):
+    def optimizers():
+        return sum(isinstance(one, torch.optim.AdamW) for one in gc.get_objects())
+
+    found = []
+
+    @contextlib.contextmanager
+    def watched(device):
+        yield found.append((device, optimizers()))
+        found.append(optimizers())
+
+    monkeypatch.setattr("teachers.training.loop.freed_memory_kept", watched)
+    before, task = optimizers(), tiny_task()
+    train(tiny_taskmodel("bert", task.spec), task.train, training=Training(max_steps=1))
+    assert found == [("cpu", before + 1), before]
