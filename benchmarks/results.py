@@ -43,9 +43,17 @@ PAGES = {
         "distil-recommended",
         "distil-gpt2",
     ),
-    "base": ("distil-sst2-base", "distil-tasks-base", "distil-tasks-longer", "distil-squad-base", "distil-sst2-narrow"),
+    "base": (
+        "distil-sst2-base",
+        "distil-tasks-base",
+        "distil-tasks-longer",
+        "distil-pairs-base",
+        "distil-squad-base",
+        "distil-sst2-narrow",
+    ),
     "few-labels": (
         "few-labels-sst2",
+        "few-labels-sst2-again",
         "few-labels-agnews",
         "few-labels-banking77",
         "few-labels-banking77-longer",
