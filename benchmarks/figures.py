@@ -58,6 +58,7 @@ REPORTS: Mapping[str, Callable[[Any], str]] = {
     "pretrained": pretrained.report,
     "distillation-step": rounds.report,
     "kept-memory": rounds.report,
+    "kept-shapes": rounds.report,
     "tinybert-step": rounds.report,
     "pretraining": rounds.report,
     trainer_models.NAME: trainer_models.section,

@@ -24,15 +24,14 @@ from teachers.training.kept_memory import freed_memory_kept
 STEPS = 4
 """Optimizer steps of a round, after one that is not timed."""
 SHAPES = {
-    "classification, 6 x 384, 32 sentences of 24 tokens": (BertForSequenceClassification, 6, 384, 30_522, 32, 24),
-    "masked language model, 4 x 256, 8,000 words, 16 of 128": (BertForMaskedLM, 4, 256, 8_000, 16, 128),
-    "masked language model, 6 x 384, 30,522 words, 16 of 128": (BertForMaskedLM, 6, 384, 30_522, 16, 128),
+    "classification, 6 x 384, 32 sentences of 24 tokens": ((BertForSequenceClassification, 6, 384, 30_522, 32), 24),
+    "masked language model, 4 x 256, 8,000 words, 16 of 128": ((BertForMaskedLM, 4, 256, 8_000, 16), 128),
+    "masked language model, 6 x 384, 30,522 words, 16 of 128": ((BertForMaskedLM, 6, 384, 30_522, 16), 128),
 }
 
 
-def step_of(shape: tuple[Any, ...]) -> Callable[[], None]:
-    """Return what makes one optimizer step of a network with random weights."""
-    kind, layers, width, words, batch, length = shape
+def step_of(kind: Any, layers: int, width: int, words: int, batch: int) -> Callable[[int], None]:
+    """Return what makes one optimizer step of a network with random weights, on ``batch`` texts of so many tokens."""
     config = BertConfig(
         vocab_size=words,
         hidden_size=width,
@@ -41,12 +40,13 @@ def step_of(shape: tuple[Any, ...]) -> Callable[[], None]:
         intermediate_size=4 * width,
         num_labels=2,
     )
-    network, ids = kind(config).train(), torch.randint(0, words, (batch, length))
-    labels = ids if kind is BertForMaskedLM else ids[:, 0] % 2
+    network = kind(config).train()
     optimizer = torch.optim.AdamW(network.parameters(), 1e-6, fused=True)
     bf16 = bf16_is_fast(cpu_features())
 
-    def step() -> None:
+    def step(length: int) -> None:
+        ids = torch.randint(0, words, (batch, length))
+        labels = ids if kind is BertForMaskedLM else ids[:, 0] % 2
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss = network(input_ids=ids, labels=labels).loss
         loss.backward()
@@ -72,8 +72,8 @@ def main() -> None:
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {}
     ratios: dict[str, list[float]] = {}
-    for name, shape in SHAPES.items():
-        step = step_of(shape)
+    for name, (shape, length) in SHAPES.items():
+        step = partial(step_of(*shape), length)
         ways = {f"{name}, {how}": partial(timed, step, how == "kept") for how in ("given back", "kept")}
         own = timed_in_rounds(ways, given.rounds)
         back, kept = own.values()

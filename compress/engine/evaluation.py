@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from compress.engine.kept_results import answered_once, keep_results, kept_resul
 from compress.engine.looks import look
 from compress.engine.preflight import result_name
 from compress.engine.reference_exports import ReferenceExports, always_for, reference_exports
-from compress.engine.run_exports import form_in, runs_here, target_in
+from compress.engine.run_exports import form_in, loaded_exports, target_in
 from compress.engine.steps import run
 from eval.comparison import measure_together
 from eval.cost.latency import LatencyPlan
@@ -69,7 +70,7 @@ class Measured:
         """All that are measured, the reference first."""
         return {model.name: model for model in (self.reference, *self.models) if model is not None}
 
-    @property
+    @cached_property
     def timing(self) -> LatencyPlan | None:
         """How latency is measured; None if it is not."""
         latency = self.block.latency
@@ -170,8 +171,6 @@ def _measured(
     others: Sequence[Predictor],
 ) -> Measured:
     """Load or make all that is measured: the reference, the baseline, the exports of both sides."""
-    from compress.export.runtime.answering import Runtime
-
     reference: Any = prepared.reference if block.against == "teacher" else None
     if block.against not in ("teacher", "none"):
         reference = load_model(block.against, spec, new_head=False)
@@ -179,19 +178,19 @@ def _measured(
     models: list[Predictor] = [] if unchanged else [artifact]  # of the same model one row is enough
     if block.baseline:
         models.append(replace(_baseline(recipe, prepared, out), name=BASELINE))
-    threads, runnable = torch.get_num_threads(), {name: at for name, at in exports.items() if runs_here(at)}
-    own_exports: list[Predictor] = [Runtime(at, threads, name=name, spinning=False) for name, at in runnable.items()]
+    threads, loaded = torch.get_num_threads(), loaded_exports(exports)
+    own_exports = list(loaded.values())
     models += [*own_exports, *indexed(own_exports or [artifact], block.index), *others]
     if reference is not None and result_name(reference.name) in {result_name(model.name) for model in models}:
         reference = replace(reference, name=f"{reference.name} (reference)")
     own = ReferenceExports()
     if block.latency is not None and block.reference_exports:
         # The unchanged model in the same form would be held against itself, so its float32 stands there.
-        forms = {name: target_in(at) if unchanged else form_in(at) for name, at in runnable.items()}
+        forms = {name: target_in(exports[name]) if unchanged else form_in(exports[name]) for name in loaded}
         always = always_for(spec.kind, unchanged)
         own = reference_exports(reference, forms, threads, prepared.inputs.calibration, always)
     models += dict.fromkeys(own.models.values())
-    return Measured(block, reference, tuple(models), tuple(runnable), own, unchanged, threads)
+    return Measured(block, reference, tuple(models), tuple(loaded), own, unchanged, threads)
 
 
 def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from compress.artifact.artifact import Artifact
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
@@ -21,7 +19,7 @@ from compress.engine.evaluation import evaluate
 from compress.engine.looks import carry_looks, read_looks, told
 from compress.engine.preflight import foresee
 from compress.engine.preparation import Prepared, prepare, refuse_several
-from compress.engine.run_exports import runs_here, write_exports
+from compress.engine.run_exports import loaded_exports, write_exports
 from compress.engine.run_folder import (
     MODEL,
     PAGE,
@@ -171,8 +169,6 @@ def _prepared(recipe: Recipe, seen: Preview, out: Path) -> Prepared:
 
 def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predictor], list[str]]:
     """Return the models that the recipe gives without each of its steps, their exports, and what could not be run."""
-    from compress.export.runtime.answering import Runtime
-
     models: list[Predictor] = []
     notes: list[str] = []
     if not recipe.ablate:
@@ -183,11 +179,7 @@ def _ablated(recipe: Recipe, prepared: Prepared, out: Path) -> tuple[list[Predic
             continue
         models.append(ablation.artifact)
         exports = write_exports(recipe, ablation.artifact, prepared, ablation.folder)
-        runnable = {name: at for name, at in exports.items() if runs_here(at)}
-        threads = torch.get_num_threads()
-        models += [
-            Runtime(at, threads, name=f"{ablation.name}, {name}", spinning=False) for name, at in runnable.items()
-        ]
+        models += loaded_exports(exports, prefix=f"{ablation.name}, ").values()
     return models, notes
 
 

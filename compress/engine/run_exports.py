@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from compress.engine.provenance import content_of, export_made_from
 from compress.engine.run_folder import MODEL
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from compress.engine.preparation import Prepared
     from compress.recipe import Recipe
     from eval.data.loading import Task
+    from eval.inference import Predictor
 
 logger = logging.getLogger("compress.engine.run_exports")
 
@@ -28,6 +32,26 @@ def runs_here(export: Path) -> bool:
     from compress.export.targets.target_registry import library_of
 
     return library_of(target_in(export)) is not None
+
+
+def loaded_exports(exports: Mapping[str, Path], prefix: str = "") -> dict[str, Predictor]:
+    """Load the exports that answer on this machine, each with the threads of torch.
+
+    Args:
+        exports: Folders by name.
+        prefix: What the name of each begins with.
+
+    Returns:
+        The loaded exports, by their names in ``exports``.
+    """
+    from compress.export.runtime.answering import Runtime
+
+    threads = torch.get_num_threads()
+    return {
+        name: Runtime(at, threads, name=f"{prefix}{name}", spinning=False)
+        for name, at in exports.items()
+        if runs_here(at)
+    }
 
 
 def target_in(export: Path) -> str:

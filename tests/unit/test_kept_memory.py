@@ -14,7 +14,7 @@ import torch
 
 from compress.testing.tiny import tiny_task, tiny_taskmodel
 from teachers.training.config import Training
-from teachers.training.kept_memory import KEEP, SETTINGS, USUAL, freed_memory_kept
+from teachers.training.kept_memory import KEEP, SETTINGS, SHAPES_KEPT, SHAPES_VARIABLES, USUAL, freed_memory_kept
 from teachers.training.loop import train
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,20 @@ with freed_memory_kept("cpu"):
     kept = faults()
 print(kept, faults())
 """
+PRODUCTS = """
+import torch
+from teachers.training.kept_memory import freed_memory_kept
+
+def products():
+    for rows in range(1, 101):
+        torch.nn.functional.linear(torch.randn(rows, 64, dtype=torch.bfloat16), weights)
+
+with freed_memory_kept("cpu"):
+    weights = torch.randn(64, 64, dtype=torch.bfloat16)
+    products()
+    with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON_CREATION):
+        products()
+"""
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator is what is told")
 
 
@@ -57,6 +71,14 @@ def told(monkeypatch):
     for name in list(os.environ):
         if name.startswith(SETTINGS):
             monkeypatch.delenv(name)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def shapes(monkeypatch):
+    """The variables of the process, which a test may change."""
+    found = {name: value for name, value in os.environ.items() if name not in SHAPES_VARIABLES}
+    monkeypatch.setattr("os.environ", found)
     return found
 
 
@@ -94,6 +116,29 @@ def test_the_kernel_gives_no_page_twice():
     pages = 10 * 64 * 2**20 // resource.getpagesize()
     assert kept < pages / 100
     assert usual > pages / 2
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "kept"),
+    [("cpu", {}, {SHAPES_VARIABLES[0]: str(SHAPES_KEPT)}), ("cuda", {}, {})]
+    + [("cpu", {name: "1024"}, {name: "1024"}) for name in SHAPES_VARIABLES],
+)
+def test_code_for_few_shapes_is_kept_where_the_user_says_nothing(device, given, kept, told, shapes):
+    shapes |= given
+    with freed_memory_kept(device):
+        pass
+    assert {name: shapes[name] for name in SHAPES_VARIABLES if name in shapes} == kept
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply in bf16 here")
+@pytest.mark.parametrize(("given", "again"), [({}, "cache_miss"), ({SHAPES_VARIABLES[0]: "1024"}, "cache_hit")])
+def test_a_shape_seen_long_ago_is_forgotten(given, again, shapes):
+    run = subprocess.run(
+        [sys.executable, "-c", PRODUCTS], cwd=ROOT, capture_output=True, text=True, check=True, env=shapes | given
+    )
+    created = [line.split(",")[3] for line in run.stdout.splitlines() if ",create:" in line]
+    assert len(created) > SHAPES_KEPT
+    assert set(created) == {f"create:{again}"}
 
 
 def test_the_states_of_the_optimizer_are_freed_before_memory_is_given_back(monkeypatch):
