@@ -6,16 +6,18 @@ import csv
 import io
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from compress.export.runtime.given_example import DOCUMENT
 from compress.export.runtime.windows import windows
 from compress.export.targets.library import ExportError
 from eval.data.columns import matched_columns
 from eval.data.readers import format_of, read
 from eval.errors import UserError, quantity
+from eval.kinds.kind import Kind
 from eval.kinds.kind_registry import kind_of
 
 Item = str | Mapping[str, Any]
@@ -94,6 +96,7 @@ def of_table(
         raise UserError(f"{file}: is empty; put rows below the names of the columns into it")
     columns = matched_columns(asked, first.values, dict(zip(fields, text, strict=False)), labelled=False)
     columns = {field: columns.get(field, field) for field in fields}
+    beside = _told_beside(asked, first.values, columns.values())
     if not first.problem and (lacking := [name for name in columns.values() if name not in first.values]):
         there = ", ".join(map(repr, first.values))
         raise UserError(f"{file}: there is no column {lacking[0]!r}; there are {there}; name it with --text COLUMN")
@@ -105,7 +108,8 @@ def of_table(
                 raise UserError(f"{row.where}: {row.problem}")
             waiting.append(row.values)
             given = {field: row.values[column] for field, column in columns.items()}
-            yield {f: asked.parsed(f, value, given) if row.written else value for f, value in given.items()}
+            told = {name: row.values[name] for name in beside if row.values[name] not in (None, "")}
+            yield {f: asked.parsed(f, value, given) if row.written else value for f, value in given.items()} | told
 
     header = as_csv
     for lines in answer(examples()):
@@ -116,6 +120,12 @@ def of_table(
                 yield _csv_line(values)
                 header = False
             yield _csv_line(values.values()) if as_csv else json.dumps(values, ensure_ascii=False).encode() + b"\n"
+
+
+def _told_beside(kind: Kind, columns: Iterable[str], texts: Collection[str]) -> tuple[str, ...]:
+    """Return the columns, other than those of texts, that say of what kind a text is, or have a title before it."""
+    beside = (*DOCUMENT, "prompt_name") if kind.vectors else ()
+    return tuple(name for name in beside if name in columns and name not in texts)
 
 
 def _csv_line(cells: Iterable[Any]) -> bytes:

@@ -39,6 +39,8 @@ KEPT = ("prompts", "default_prompt_name")
 """What ``config_sentence_transformers.json`` says that a saved folder says again."""
 COVERED = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 """The files that decide what a vector is."""
+TOKENIZER = "tokenizer_config.json"
+"""Where newer versions keep the most tokens."""
 NO_LIMIT = 10**9
 """From here on the most tokens of a tokenizer say that there is no limit."""
 MODULES = "sentence_transformers.models"
@@ -85,7 +87,7 @@ def said_by(folder: Path, config: Any) -> dict[str, Any] | None:
         problems.append("do_lower_case in sentence_bert_config.json is not supported; set it in the tokenizer")
     if default is not None and default not in prompts:
         problems.append(f"its default prompt {default!r} is none of its prompts ({', '.join(prompts) or 'none'})")
-    if prompts.get(default or "") and not whole[0]:
+    if any(prompts.values()) and not whole[0]:
         problems.append("leaves its prompt out of the pooling (include_prompt: false), which is not supported")
     if similarity != "cosine" and not (similarity == "dot" and "Normalize" in paths):
         problems.append(f"compares its vectors by {similarity}; supported is cosine, or dot after Normalize")
@@ -133,7 +135,10 @@ def as_said(source: str, config: Any, task: TaskSpec) -> TaskSpec:
         return task
     open_ = {name: value for name, value in said.items() if name not in task.model_fields_set}
     if problem := _contradiction(said, task, open_):
-        raise UserError(f"{source}: its vectors are made otherwise than the task says; write {problem} into the task")
+        raise UserError(
+            f"{source}: its vectors are made otherwise than the task says, which a student takes from its teacher; "
+            f"write {problem} into the task, or start from a model that agrees with it"
+        )
     return task.model_copy(update=open_)
 
 
@@ -207,7 +212,7 @@ def save_cross_encoder(folder: Path, config: Any, task: TaskSpec) -> None:
 
 
 def _set_tokenizer(folder: Path, **settings: Any) -> None:
-    file = folder / "tokenizer_config.json"
+    file = folder / TOKENIZER
     _write(file, {**_values(file), **settings})
 
 
@@ -228,7 +233,7 @@ def small_files(source: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, allow_patterns=[*COVERED, "*_Pooling/config.json"]))
+        return Path(snapshot_download(source, allow_patterns=[*COVERED, "*_Pooling/config.json", TOKENIZER]))
     except Exception as error:  # the library, and what it calls, raise a dozen kinds
         raise UserError(f"model {source!r}: its modules.json could not be looked for ({error})") from error
 
@@ -267,7 +272,7 @@ def _most_tokens(folder: Path, limits: dict[str, Any]) -> int | None:
     """Return the most tokens of a text; newer versions keep them with the tokenizer. None if nothing limits them."""
     told = limits.get("max_seq_length")
     if told is None:
-        told = _values(folder / "tokenizer_config.json").get("model_max_length")
+        told = _values(folder / TOKENIZER).get("model_max_length")
     return None if told is None or told >= NO_LIMIT else int(told)
 
 

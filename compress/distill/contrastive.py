@@ -12,7 +12,7 @@ from torch import Tensor
 
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import kl_divergence
-from compress.distill.components.pair_rows import TextPairs
+from compress.distill.components.hard_negatives import mined
 from compress.technique import Inputs
 from eval.inference import batches_by_length
 from eval.kinds.kind_registry import kind_of
@@ -20,6 +20,7 @@ from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import family_of
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.data.example_pairs import matching, matching_pairs
+from teachers.data.pair_rows import TextPairs
 from teachers.losses.loss import Loss
 from teachers.losses.siamese import cosines, in_batch_negatives
 from teachers.signals.hooks import Signals
@@ -33,8 +34,8 @@ class ContrastiveDistillation(Distillation):
     ``loss = (1 - alpha) · -mean_i log( exp(S_ii / temperature) / sum_j exp(S_ij / temperature) )
     + alpha · mean_i KL(softmax(T_i / temperature) ‖ softmax(S_i / temperature))``. ``S_ij`` is the student's cosine of
     query i and passage j, ``T_ij`` the teacher's; the passages are all of the batch and the mined hard negatives of its
-    queries. The first term is InfoNCE; a passage that the data pairs with a query elsewhere is none of its negatives
-    there.
+    queries. The first term is InfoNCE; a passage that the data pairs with a query elsewhere, or that is the query's own
+    text, is none of its negatives there.
 
     Attributes:
         alpha: Weight of the teacher's similarities; the rest is InfoNCE.
@@ -52,12 +53,12 @@ class ContrastiveDistillation(Distillation):
         Nothing by itself; it recovers a student that is already smaller.
 
     Limits:
-        For embedding tasks whose examples are pairs (``text_a`` the query, ``text_b`` the passage), and for retrieval,
-        whose pairs are a training query and each of its relevant documents; pairs with the largest label, or without
-        any, belong together. Alone it learns from these; as a term of an objective it also compares with the passages
-        of the other pairs. The teacher mines once, before training: its vectors are cached as teacher outputs, so a run
-        that is resumed finds the same negatives. A step embeds ``negatives`` more passages for each pair. The right
-        passage of a query stays a candidate of the teacher's softmax with all others.
+        For embedding tasks whose examples are pairs (``text_a`` the query, ``text_b`` the passage), of which those with
+        the largest label, or without any, belong together; and for retrieval, where a training query belongs together
+        with each of its relevant documents, of whatever grade. Alone it learns from these; as a term of an objective it
+        also compares with the passages of the other pairs. The teacher mines once, before training: its vectors are
+        cached as teacher outputs, so a run that is resumed finds the same negatives. A step embeds ``negatives`` more
+        passages for each pair. The right passage of a query stays a candidate of the teacher's softmax with all others.
 
     Source:
         van den Oord, Li, Vinyals 2018, arXiv 1807.03748; hard negatives below a share of the right score: de Souza P.
@@ -66,6 +67,7 @@ class ContrastiveDistillation(Distillation):
 
     name: ClassVar[str] = "distill.contrastive"
     source: ClassVar[str] = "van den Oord, Li, Vinyals 2018, arXiv 1807.03748"
+    version: ClassVar[int] = 2
 
     alpha: float = Field(default=0.5, ge=0, le=1)
     temperature: float = Field(default=0.05, gt=0)
@@ -80,7 +82,7 @@ class ContrastiveDistillation(Distillation):
         if inputs.train is None:
             return []
         pairs = kind_of(kind).text_pairs(inputs.train)
-        if (count := sum(matching(Examples(pairs, inputs.train.name)))) > 1:
+        if (count := sum(matching(student.task, pairs))) > 1:
             return []
         return [
             f"{self.name}: needs two or more pairs (text_a the query, text_b the passage; of retrieval the queries of "
@@ -95,8 +97,8 @@ class ContrastiveDistillation(Distillation):
         """Compute or find the teacher's vectors, and mine each query's hard negatives with them."""
         del student
         reader, pairs = teacher.read(rows), TextPairs.of(rows)
-        mined = pairs.mined(_vectors(rows, reader), self.negatives, self.margin) if self.negatives else {}
-        return ContrastiveLoss(self, rows, reader, pairs, mined)
+        found = mined(pairs, _vectors(rows, reader), self.negatives, self.margin) if self.negatives else {}
+        return ContrastiveLoss(self, rows, reader, pairs, found)
 
 
 @dataclass

@@ -29,7 +29,9 @@ class ListwiseDistillation(QueryDistillation):
             from grades of 0 and 1 differ by 1 or so: T = 1 leaves their shares nearly alike, a lower one parts them.
         cross_encoder: For an embedder, and only there: the model folder or hub name of the cross-encoder, which stands
             beside the recipe's own teacher.
-        scale: For an embedder: what its cosine is multiplied by to be a score, as cosines lie between -1 and 1.
+        scale: For an embedder: what its cosine is multiplied by to be a score, as cosines lie between -1 and 1. By
+            default the mean over queries of the range of the cross-encoder's scores: about 1 for one that learned
+            grades of 0 and 1, about 10 to 20 for one of MS MARCO.
         training: How weights are updated. An embedder's ``batch_size`` counts texts, two a pair.
 
     Needs:
@@ -51,6 +53,7 @@ class ListwiseDistillation(QueryDistillation):
 
     name: ClassVar[str] = "distill.listwise"
     source: ClassVar[str] = "Cao, Qin, Liu, Tsai, Li 2007"
+    version: ClassVar[int] = 2
 
     temperature: float = Field(default=1.0, gt=0)
 

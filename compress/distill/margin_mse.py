@@ -32,7 +32,9 @@ class MarginDistillation(QueryDistillation):
             pairs are one relevant passage and one that is not; an embedder's passages without a label all differ.
         cross_encoder: For an embedder, and only there: the model folder or hub name of the cross-encoder, which stands
             beside the recipe's own teacher.
-        scale: For an embedder: what its cosine is multiplied by to be a score, as cosines lie between -1 and 1.
+        scale: For an embedder: what its cosine is multiplied by to be a score, as cosines lie between -1 and 1. By
+            default the mean over queries of the range of the cross-encoder's scores: about 1 for one that learned
+            grades of 0 and 1, about 10 to 20 for one of MS MARCO.
         training: How weights are updated. Default batch of 32, as in the paper; rate 7e-6 there, for DistilBERT. An
             embedder's counts texts, two a pair.
 
@@ -53,6 +55,7 @@ class MarginDistillation(QueryDistillation):
 
     name: ClassVar[str] = "distill.margin_mse"
     source: ClassVar[str] = "Hofstätter, Althammer, Schröder, Sertkan, Hanbury 2020, arXiv 2010.02666"
+    version: ClassVar[int] = 2
 
     alpha: float = Field(default=1.0, ge=0, le=1)
     pairs: Literal["all", "labels"] = "labels"

@@ -70,6 +70,7 @@ class VocabularyPruning(Technique):
         "float_embeddings": "rows can only be chosen from a table that is not packed; put it before",
     }
     source: ClassVar[str] = "Abdaoui, Pradel, Sigel 2020, arXiv 2010.05609"
+    version: ClassVar[int] = 2
 
     min_count: int = Field(default=1, ge=1)
     files: tuple[str, ...] = ()
@@ -132,6 +133,7 @@ class VocabularyPruning(Technique):
         counts = self.counts(student, inputs)
         ids = student.tokenizer.get_vocab()
         used = {i for i, count in counts.items() if count >= self.min_count} | {ids[p] for p in self.kept_anyway()}
+        used |= _prompt_ids(student)
         kept = sorted(supported(student.tokenizer, used | needed_rows(student.model.config)))
         before = shape_of(student.model.config).vocab_size
         if len(kept) == before:
@@ -160,6 +162,13 @@ class VocabularyPruning(Technique):
             for encoding in whole.encode_batch_fast(lines, add_special_tokens=False):
                 found.update(encoding.ids)
         return found
+
+
+def _prompt_ids(student: TaskModel) -> set[int]:
+    """Return the pieces of the prompts that stand before texts."""
+    task, whole = student.task, student.tokenizer.backend_tokenizer
+    prompts = filter(None, (task.prompt, task.query_prompt, task.document_prompt))
+    return {i for prompt in prompts for i in whole.encode(prompt, add_special_tokens=False).ids}
 
 
 def _portions(files: Sequence[str], size: int = 1024) -> Iterator[list[str]]:

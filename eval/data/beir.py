@@ -82,8 +82,8 @@ def beir_rows(folder: Path) -> dict[str, list[Row]]:
         raise UserError(
             *problems, "a retrieval task reads corpus.jsonl, queries.jsonl and qrels/*.tsv, as BEIR has them"
         )
-    documents = _texts(folder / CORPUS, problems)
-    queries = _texts(folder / QUERIES, problems)
+    documents = _texts(folder / CORPUS, problems, titled=True)
+    queries = _texts(folder / QUERIES, problems, titled=False)
     judged = {split: _judgements(file, queries, documents, problems) for split, file in files.items()}
     if problems:
         raise UserError(*problems)
@@ -121,15 +121,16 @@ def qrels(queries: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n"
 
 
-def _texts(file: Path, problems: list[str]) -> dict[str, str]:
-    """Return the text of each id, a title in front of it."""
+def _texts(file: Path, problems: list[str], *, titled: bool) -> dict[str, str]:
+    """Return the text of each id, a title in front of it where such texts have one."""
     from eval.examples import with_title  # which needs numpy, and the help of the command line does without
 
     found: dict[str, str] = {}
     twice: list[str] = []
     bad: list[str] = []
     for row in read_jsonl(file):
-        name, text, title = (row.values.get(field) for field in ("_id", "text", "title"))
+        name, text = row.values.get("_id"), row.values.get("text")
+        title = row.values.get("title") if titled else None
         name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
         if row.problem:
             bad.append(f"{row.where}: {row.problem}")

@@ -61,12 +61,13 @@ class RankedDocuments(Kind):
         """Return each query with its relevant documents, and with ``spec.negatives`` of its candidates that are not."""
         found: list[Example] = []
         for example in with_candidates(examples):
-            corpus, relevant = example["corpus"], example["relevant"]
-            others = [name for name in example["candidates"] if relevant.get(name, 0) <= 0][: spec.negatives]
-            negatives = [(example["text"], corpus.text_of(name), 0.0) for name in others]
+            corpus, relevant, right = example["corpus"], example["relevant"], list(relevant_pairs(example))
+            texts = [corpus.text_of(name) for name in example["candidates"] if relevant.get(name, 0) <= 0]
+            copies = {document for _, document, _ in right}  # under another id, which nobody judged
+            others = [text for text in dict.fromkeys(texts) if text not in copies][: spec.negatives]
             found += [
                 {"text_a": query, "text_b": document, "label": grade, "group": example["id"]}
-                for query, document, grade in (*relevant_pairs(example), *negatives)
+                for query, document, grade in (*right, *((example["text"], text, 0.0) for text in others))
             ]
         return found
 

@@ -192,7 +192,7 @@ class VectorIndex:
         best = Best(len(asked), count if form.rescore is None else max(count, form.candidates))
         for part in self._parts:
             best.add(first(asked, part[0]))
-        if form.rescore is None:
+        if form.rescore is None or not self._parts:
             return best.places, best.scores
         return self._all_ranked_again(asked, [np.sort(places) for places in best.places], count)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eval.errors import UserError
+from eval.examples import Example
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 
@@ -30,14 +33,14 @@ def labelled_pairs(spec: TaskSpec, examples: Examples) -> Examples:
 
 
 def matching_pairs(spec: TaskSpec, examples: Examples) -> Examples:
-    """Return the pairs with the largest label, or all pairs if none has a label.
+    """Return the pairs that match, as ``matching`` says.
 
     Raises:
         UserError: If the task has no vectors, or there are not two such pairs.
     """
     refuse_other_kinds(spec)
-    pairs = Examples(kind_of(spec.kind).text_pairs(examples), examples.name)
-    found = [pair for pair, matches in zip(pairs, matching(pairs), strict=True) if matches]
+    pairs = kind_of(spec.kind).text_pairs(examples)
+    found = [pair for pair, matches in zip(pairs, matching(spec, pairs), strict=True) if matches]
     if len(found) < 2:
         raise UserError(
             "loss: contrastive: needs two or more pairs (text_a, text_b) that match, and "
@@ -46,8 +49,13 @@ def matching_pairs(spec: TaskSpec, examples: Examples) -> Examples:
     return Examples(found, examples.name, examples.skipped)
 
 
-def matching(examples: Examples) -> list[bool]:
-    """Return which examples are pairs that match: those with the largest label, or all pairs if none has a label."""
+def matching(spec: TaskSpec, examples: Sequence[Example]) -> list[bool]:
+    """Return which examples are pairs that match.
+
+    Of judged documents those with a grade above 0; else those with the largest label, or all pairs if none has a label.
+    """
+    if kind_of(spec.kind).searches:
+        return ["text_a" in example and example.get("label", 0) > 0 for example in examples]
     best = max(pair_labels(examples), default=None)
     return ["text_a" in example and example.get("label") == best for example in examples]
 
@@ -78,6 +86,6 @@ def refuse_degrees(pairs: Examples) -> None:
         )
 
 
-def pair_labels(examples: Examples) -> set[float]:
+def pair_labels(examples: Sequence[Example]) -> set[float]:
     """Return the different labels of pairs."""
     return {example["label"] for example in examples if "text_a" in example and "label" in example}

@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 
 
 class NamedLoss(BaseModel):
-    """Base of the losses that can be named: the fields of a loss, and the loss once rows are known."""
+    """Base of the losses that can be named: the fields of a loss, and the loss once rows are known.
+
+    Attributes:
+        version: Raised whenever the same fields give other numbers.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    version: ClassVar[int] = 1
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
         """Return the examples that this loss learns from.
@@ -105,8 +110,10 @@ class InBatchNegatives(NamedLoss):
     """Each first text shall find its own second text among those of the batch (multiple negatives ranking).
 
     ``-mean_i log( exp(cos(u_i, v_i) / temperature) / sum_j exp(cos(u_i, v_j) / temperature) )``. It learns from pairs
-    that match: those with the largest label, or all if none has a label. A larger batch gives each more to choose from,
-    also with accumulation and several processes, whose vectors are gathered first (Gao et al. 2021, arXiv 2101.06983).
+    that match: those with the largest label, or all if none has a label; of retrieval a query and each relevant
+    document. A second text that matches the first one elsewhere, or is the same, is left out of the sum. A larger batch
+    gives each more to choose from, also with accumulation and several processes, whose vectors are gathered first (Gao
+    et al. 2021, arXiv 2101.06983).
 
     Attributes:
         temperature: Divides the cosines.
@@ -115,6 +122,7 @@ class InBatchNegatives(NamedLoss):
         Henderson et al. 2017, arXiv 1705.00652, with the cosine in the place of the inner product.
     """
 
+    version: ClassVar[int] = 2
     temperature: float = Field(default=0.05, gt=0)
 
     def select(self, spec: TaskSpec, examples: Examples) -> Examples:
@@ -123,11 +131,15 @@ class InBatchNegatives(NamedLoss):
 
     def bind(self, student: TaskModel, rows: EncodedDataset) -> Loss:
         """Return the loss of these pairs."""
+        from teachers.data.pair_rows import TextPairs
         from teachers.losses.siamese import SiameseLoss, in_batch_negatives
 
+        known = TextPairs.of(rows)
+
         def compare(first: Tensor, second: Tensor, pairs: Tensor) -> Tensor:
-            del pairs
-            return in_batch_negatives(first, second, self.temperature)
+            queries = (2 * pairs).tolist()
+            right_too = known.belong_together(queries, [row + 1 for row in queries]).fill_diagonal_(False)
+            return in_batch_negatives(first, second, self.temperature, right_too.to(first.device))
 
         return SiameseLoss("contrastive", rows, compare, whole_batch=True)
 
@@ -217,8 +229,9 @@ class LossBlock(OneNamedBlock):
 
 
 def named(loss: NamedLoss) -> dict[str, Any]:
-    """Return a loss as plain values, its class and its fields, for what tells two trainings apart."""
-    return {type(loss).__name__: loss.model_dump(mode="json", exclude_defaults=True)}
+    """Return a loss as plain values, its class, fields and later versions, for what tells two trainings apart."""
+    told = {type(loss).__name__: loss.model_dump(mode="json", exclude_defaults=True)}
+    return told if loss.version == 1 else told | {"version": loss.version}
 
 
 def by_labels(examples: Examples) -> NamedLoss:

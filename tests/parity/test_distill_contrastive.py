@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from compress import load
-from compress.distill.components.pair_rows import TextPairs, hard_negatives
+from compress.distill.components.hard_negatives import hard_negatives
 from compress.distill.contrastive import ContrastiveDistillation
 from compress.engine.steps import run
 from compress.recipe import Recipe
@@ -14,6 +14,9 @@ from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples
+from teachers.data.example_pairs import matching_pairs
+from teachers.data.pair_rows import TextPairs
+from teachers.losses.catalogue import InBatchNegatives
 from teachers.signals.hooks import Signals, observe
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.training.config import Training
@@ -126,6 +129,44 @@ def test_only_what_belongs_together_is_a_query_and_others_are_passages():
     assert list(pairs.passages) == [1, 3, 5, 7]
     assert pairs.belong_together([2], [1, 3, 7]).tolist() == [[False, True, False]]
     assert len(ContrastiveDistillation().select(TASK.spec, examples)) == 3
+
+
+def graded():
+    """Return the rows of a retrieval task with two grades, each relevant document a pair with its query."""
+    model = tiny_taskmodel("bert", tiny_task("retrieval").spec)
+    judged = [("q ann", "ann in rome", 2.0), ("q ann", "ann in oslo", 1.0), ("q bob", "bob in oslo", 1.0)]
+    lines = [{"text_a": a, "text_b": b, "label": grade} for a, b, grade in judged]
+    return model, rows_of(model, Examples(lines, "train"), 1)
+
+
+def test_every_grade_of_a_relevant_document_belongs_to_its_query():
+    _model, rows = graded()
+    pairs = TextPairs.of(rows)
+    assert list(pairs.queries) == [0, 2, 4]
+    assert pairs.belong_together([0, 2, 4], [1, 3, 5]).tolist() == [
+        [True, True, False],
+        [True, True, False],
+        [False, False, True],
+    ]
+    task = tiny_task("retrieval")
+    graded_twice = [{**e, "relevant": dict.fromkeys(e["relevant"], 1 + i % 2)} for i, e in enumerate(task.test)]
+    queries = [example for example in graded_twice if "corpus" in example]
+    assert len(matching_pairs(task.spec, Examples(graded_twice, "train"))) == len(queries) > 2
+
+
+def test_the_same_text_and_further_right_passages_are_no_negatives_of_a_fine_tuning():
+    """Of two passages of one query each is right, and no query is a passage of its own."""
+    model, rows = graded()
+    vectors = torch.randn(len(rows), 5, generator=torch.Generator().manual_seed(1))
+    found = InBatchNegatives(temperature=0.5).bind(model, rows)(Signals(vectors), rows.batch(range(6)))
+    first, second = (unit(vectors[side::2].numpy().astype(np.float64)) for side in (0, 1))
+    scores = first @ second.T / 0.5
+    candidates = [[0, 2], [1, 2], [2, 0, 1]]
+    wanted = np.mean([-np.log(softmax(scores[row][own])[0]) for row, own in enumerate(candidates)])
+    assert found["contrastive"].item() == pytest.approx(wanted, abs=1e-5)
+    chain = Examples([{"text_a": "a", "text_b": "b"}, {"text_a": "b", "text_b": "c"}], "train")
+    pairs = TextPairs.of(rows_of(tiny_taskmodel("bert", TASK.spec), chain, 1))
+    assert pairs.belong_together([0, 2], [1, 3]).tolist() == [[True, False], [True, True]]
 
 
 def test_a_batch_without_a_whole_pair_has_no_loss(tmp_path):

@@ -1,13 +1,15 @@
 """Listwise KL, and what it shares with Margin-MSE: the formula in numpy, a cross-encoder as teacher, two students."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from compress import load
-from compress.distill.components.query_scores import pair_scores, scorer
-from compress.distill.listwise import ListwiseDistillation, listwise_kl
-from compress.distill.margin_mse import MarginDistillation, margin_mse
+from compress.distill.components.query_scores import QueryScores, mean_range, pair_scores, scorer
+from compress.distill.listwise import ListwiseDistillation, ListwiseLoss, listwise_kl
+from compress.distill.margin_mse import MarginDistillation, MarginLoss, margin_mse
 from compress.engine.steps import run
 from compress.recipe import Recipe
 from compress.registry import get
@@ -15,9 +17,9 @@ from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
 from eval.task import Examples
-from teachers.anatomy.encoder import head_parts
-from teachers.losses.ranking import scores
-from teachers.signals.hooks import observe
+from teachers.anatomy.encoder import head_parts, max_tokens
+from teachers.losses.ranking import queries, scores
+from teachers.signals.hooks import Signals, observe
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import save_taskmodel
 from teachers.training.scoring import rows_of
@@ -110,11 +112,36 @@ def test_an_embedders_scores_are_scaled_cosines_against_the_cross_encoders(techn
     assert next(iter(loss.counts(batch).values())).item() == (2 if technique is ListwiseDistillation else 6)
 
 
+@pytest.mark.parametrize("technique", [MarginDistillation, ListwiseDistillation])
+@pytest.mark.parametrize("size", [0.01, 1.0, 30.0])
+def test_a_step_never_turns_an_order_around_whatever_the_size_of_the_cross_encoders_scores(technique, size):
+    """A cosine that differs by half of what it can is drawn further apart, in the teacher's order."""
+    rows = rows_of(tiny_taskmodel("bert", TASK.spec), asked(), 1)
+    teacher = torch.tensor([size * example["label"] for example in asked()])
+    scale = mean_range(teacher[[feature.example for feature in rows.features]], queries(rows))
+    assert scale == pytest.approx(size)
+    config = technique(cross_encoder="unused")
+    scored = QueryScores(rows, queries(rows), lambda batch, examples: teacher[examples], scale)
+    loss = MarginLoss(scored, config, TASK.spec) if technique is MarginDistillation else ListwiseLoss(scored, 1.0)
+    query, right, wrong = torch.tensor([1.0, 0.0]), torch.tensor([0.8, 0.6]), torch.tensor([0.3, 0.95])
+    vectors = torch.stack([query, right, *([query, wrong] * 3)]).requires_grad_()
+    (found,) = loss(Signals(vectors), rows.batch(range(8))).values()
+    found.backward()
+    along = (vectors.grad * query).sum(dim=-1)
+    assert along[1] < 0 < along[3], "the relevant passage comes nearer, the others go"
+
+
 def test_passages_without_labels_all_differ(cross_encoder):
     student = tiny_taskmodel("bert", TASK.spec)
     rows = rows_of(student, asked(label=False), 1)
     loss = MarginDistillation(cross_encoder=cross_encoder).make_objective(Inputs()).bind(student, rows)
     assert loss.counts(rows.batch(range(8)))["margin"].item() == 6
+
+
+def test_a_standard_cross_encoder_reads_all_it_can(cross_encoder):
+    (Path(cross_encoder) / "task.json").unlink()
+    found = scorer(cross_encoder)
+    assert found.task.max_length == min(found.tokenizer.model_max_length, max_tokens(found.model.config)) != 128
 
 
 def test_the_scores_are_found_in_the_cache_again(cross_encoder, monkeypatch):

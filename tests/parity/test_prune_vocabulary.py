@@ -212,6 +212,15 @@ def test_what_is_to_stay_stays(tmp_path):
     assert words - set(source.tokenizer.all_special_tokens) == expected
 
 
+@pytest.mark.parametrize("field", ["prompt", "query_prompt", "document_prompt"])
+def test_the_pieces_of_prompts_stay(field, tmp_path):
+    spec = tiny_task("embedding").spec.model_copy(update={field: "carla likes oslo "})
+    (tmp_path / "corpus.txt").write_text("Emma lives in Rome\n")
+    step = VocabularyPruning(files=(str(tmp_path / "corpus.txt"),))
+    result = run(Recipe(steps=(step,)), tiny_taskmodel("bert", spec), Inputs())
+    assert {"carla", "likes", "oslo", "emma"} <= set(result.tokenizer.get_vocab())
+
+
 def test_mistakes_are_named_before_any_work():
     source = tiny_taskmodel("bert", TASK.spec)
     with pytest.raises(UserError) as caught:

@@ -157,3 +157,9 @@ def test_forms_that_say_nothing_are_refused(given, said):
 def test_more_dimensions_than_there_are_is_refused():
     with pytest.raises(UserError, match="dimensions: 51 were asked for, the vectors have 50"):
         search(IndexForm(dimensions=51))
+
+
+@pytest.mark.parametrize("form", [{}, {"vectors": "int8"}, {"vectors": "binary", "rescore": "int8"}])
+def test_an_index_without_documents_finds_none(form):
+    places, scores = VectorIndex(IndexForm(**form)).search(np.ones((2, 3)), count=3)
+    assert [len(own) for own in (*places, *scores)] == [0] * 4

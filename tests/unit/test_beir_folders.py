@@ -7,6 +7,8 @@ import pytest
 
 from compress.cli import main
 from eval import UserError, load_task, measure
+from eval.certificate.overlap import overlap_of
+from eval.kinds.kind_registry import kind_of
 from tests.tiny import tiny_taskmodel
 from tests.unit.test_retrieval import write
 
@@ -174,3 +176,38 @@ def test_the_command_tells_it_without_a_traceback(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "corpus.jsonl: is empty; put one JSON object with '_id' and 'text' a line into it" in told
     assert "Traceback" not in told
+
+
+def test_a_heading_stands_before_a_document_and_not_before_a_query(tmp_path):
+    corpus = [{**FILMS[0], "title": "Films"}, FILMS[1]]
+    queries = [{**ASKED[0], "title": "Questions"}, ASKED[1]]
+    write(tmp_path, corpus, queries, RIGHT)
+    (query, _) = load_task("retrieval", tmp_path).splits["test"]
+    assert query["text"] == "which is warm?"
+    assert query["corpus"].text_of("d") == "Films a warm film"
+
+
+def test_a_copy_of_a_relevant_document_is_no_negative_and_no_text_is_one_twice(tmp_path):
+    pytest.importorskip("bm25s")
+    others = [("c", "a warm film"), ("e", "a dull warm film"), ("f", "a dull warm film")]
+    corpus = [FILMS[0], *({"_id": name, "text": text} for name, text in others)]
+    write(tmp_path, corpus, ASKED[:1], RIGHT[:1])
+    (tmp_path / "qrels" / "test.tsv").rename(tmp_path / "qrels" / "train.tsv")
+    for kind in ("reranking", "retrieval"):
+        task = load_task(kind, tmp_path)
+        pairs = task.train if kind == "reranking" else kind_of(kind).query_pairs(task.spec, task.train)
+        found = [(pair["text_b"], pair["label"]) for pair in pairs]
+        assert found == [("a warm film", 1.0), ("a dull warm film", 0.0)]
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "reranking"])
+def test_test_queries_that_were_learned_from_are_found(kind, tmp_path):
+    pytest.importorskip("bm25s")
+    copy = {"_id": "s", "text": ASKED[1]["text"]}
+    write(tmp_path, FILMS, [*ASKED, copy], RIGHT)
+    lines = ["query-id\tcorpus-id\tscore", "q\td\t1", "s\te\t1"]
+    (tmp_path / "qrels" / "train.tsv").write_text("\n".join(lines) + "\n")
+    task = load_task(kind, tmp_path)
+    assert overlap_of(kind, task.splits["test"], task.train) == (0, 1)
+    others = [example for example in task.train if "which is warm?" not in example.values()]
+    assert overlap_of(kind, task.splits["test"], others) == (1,)

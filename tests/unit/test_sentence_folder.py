@@ -1,6 +1,8 @@
 """Folders of sentence-transformers: what they say is honoured or refused, and what is saved opens in that library."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,6 +138,16 @@ class TestReading:
         ):
             assert reason in problems
 
+    @pytest.mark.parametrize("name", ["query", "document"])
+    def test_a_prompt_that_is_left_out_of_the_pooling_is_refused_even_where_it_is_no_default(self, name, tmp_path):
+        foreign(
+            tmp_path,
+            pooling={"pooling_mode_mean_tokens": True, "include_prompt": False},
+            more={"prompts": {name: "find: "}, "default_prompt_name": None},
+        )
+        with pytest.raises(UserError, match=r"leaves its prompt out of the pooling \(include_prompt: false\)"):
+            load_taskmodel(tmp_path)
+
     @pytest.mark.parametrize(
         ("parts", "named"),
         [
@@ -176,11 +188,28 @@ class TestReading:
 
     def test_a_name_on_the_hub_is_read_likewise(self, tmp_path, monkeypatch):
         folder = foreign(tmp_path, pooling={"pooling_mode_cls_token": True})
+        network = load_taskmodel(folder)
+        network.tokenizer.save_pretrained(folder)  # where newer versions keep the most tokens
+        (folder / "sentence_bert_config.json").unlink(missing_ok=True)
+        settings = folder / "tokenizer_config.json"
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": 17}))
         asked = []
-        monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: asked.append(name) or str(folder))
+
+        def download(name, *, allow_patterns):
+            asked.append(name)
+            place = tmp_path / "cache"
+            for file in filter(Path.is_file, folder.rglob("*")):
+                inside = file.relative_to(folder)
+                if inside.parts[0] != "cache" and any(inside.match(pattern) for pattern in allow_patterns):
+                    (place / inside).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(file, place / inside)
+            return str(place)
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
         from teachers.sentence_folder import small_files
 
-        assert said_by(small_files("acme/embedder"), load_taskmodel(folder).model.config)["pooling"] == "first"
+        said = said_by(small_files("acme/embedder"), network.model.config)
+        assert (said["pooling"], said["max_length"]) == ("first", 17)
         assert asked == ["acme/embedder"]
 
 

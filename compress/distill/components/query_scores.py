@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from compress.technique import Inputs, Need
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
-from teachers.anatomy.encoder import family_of
+from teachers.anatomy.encoder import family_of, max_tokens
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.ranking import queries, scores
@@ -27,17 +28,20 @@ from teachers.signals.model_teacher import ModelTeacher, TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
 
+logger = logging.getLogger(__name__)
+
 
 class QueryDistillation(Distillation):
     """Base of the distillations that compare the scores of a query's passages.
 
     Attributes:
         cross_encoder: A model folder or hub name whose scores an embedder learns.
-        scale: For an embedder: what the cosine of query and passage is multiplied by to be a score.
+        scale: For an embedder: what the cosine of query and passage is multiplied by to be a score. By default the mean
+            over queries of the range of the cross-encoder's scores.
     """
 
     cross_encoder: str | None = None
-    scale: float = Field(default=20.0, gt=0)
+    scale: float | None = Field(default=None, gt=0)
 
     def needed(self) -> frozenset[Need]:
         """Return training examples, and a teacher where no cross-encoder is named."""
@@ -93,9 +97,12 @@ class QueryDistillation(Distillation):
             return QueryScores(rows, queries(rows), lambda batch, _: scores(reader(batch).logits.float()))
         if not isinstance(teacher, ModelTeacher):
             raise TypeError(f"{self.name} was bound to a teacher that is no cross-encoder")
-        known = pair_scores(teacher, rows.examples)
+        known, groups, scale = pair_scores(teacher, rows.examples), queries(rows), self.scale
         wanted = lambda batch, examples: known[examples].to(batch.rows.device)  # noqa: E731
-        return QueryScores(rows, queries(rows), wanted, self.scale)
+        if scale is None:
+            scale = mean_range(known[[feature.example for feature in rows.features]], groups) or 1.0
+            logger.info("%s: scale %.4g, the mean range of the cross-encoder's scores of a query", self.name, scale)
+        return QueryScores(rows, groups, wanted, scale)
 
 
 class Scored(NamedTuple):
@@ -181,14 +188,39 @@ class QueryLoss(Loss):
         self.scored, self.groups = scored, scored.groups
 
 
+def mean_range(scores: Tensor, groups: Sequence[int]) -> float:
+    """Return the mean of the largest less the smallest score of a group, over the groups with two different ones.
+
+    Args:
+        scores: ``[n]``.
+        groups: Number of the query of each score.
+
+    Returns:
+        0 if there is no such group.
+
+    Examples:
+        >>> import torch
+        >>> mean_range(torch.tensor([3.0, 1.0, 2.0, 7.0, 1.0, 5.0]), [0, 0, 0, 1, 2, 2])
+        3.0
+    """
+    of_group: dict[int, list[float]] = {}
+    for group, score in zip(groups, scores.tolist(), strict=True):
+        of_group.setdefault(group, []).append(score)
+    ranges = [max(own) - min(own) for own in of_group.values() if max(own) > min(own)]
+    return sum(ranges) / len(ranges) if ranges else 0.0
+
+
 def scorer(source: str) -> TaskModel:
-    """Return a cross-encoder: a folder with its task, or a standard one with one output.
+    """Return a cross-encoder: a folder with its task, or a standard one with one output, which reads all it can.
 
     Raises:
         UserError: If it cannot be loaded, or gives no single score of a pair.
     """
     told = None if (Path(source) / "task.json").is_file() else TaskSpec(kind="regression", metric="pearson", pair=True)
     found = load_model(source, told, new_head=False)
+    if told is not None:
+        most = min(found.tokenizer.model_max_length, max_tokens(found.model.config))
+        found = replace(found, task=found.task.model_copy(update={"max_length": most}))
     spec = found.task
     if spec.pair and (spec.outputs == 1 or (kind_of(spec.kind).one_label and len(spec.labels) == 2)):
         return found

@@ -7,6 +7,7 @@ import pandas
 import pytest
 
 from compress.cli import main
+from compress.prediction import of_table
 
 ROWS = [("a good film", 3, "good"), ("a bad, sad film", 1, "bad"), ("a film", 2, "good")]
 
@@ -123,3 +124,25 @@ def test_a_file_of_json_lines_holds_objects_alone(call, export, tmp_path):
     assert call("predict", export, "--file", tmp_path / "films.jsonl") == call("predict", export, "a film")
     (tmp_path / "films.txt").write_text("\n".join(lines[:3]), encoding="utf-8")
     assert call("predict", export, "--file", tmp_path / "films.txt")[1].count("label") == 3, "lines may look like JSON"
+
+
+def test_columns_that_say_what_a_text_of_an_embedder_is_are_read_with_it(tmp_path):
+    (tmp_path / "texts.csv").write_text("text,title,prompt_name,other\na,T,query,1\nb,,,2\n", encoding="utf-8")
+    seen = []
+
+    def answer(examples):
+        for example in examples:
+            seen.append(example)
+            yield b'{"vectors": []}\n'
+
+    list(of_table(tmp_path / "texts.csv", "embedding", False, (), answer, False))
+    list(of_table(tmp_path / "texts.csv", "embedding", False, ("title",), answer, False))
+    list(of_table(tmp_path / "texts.csv", "classification", False, (), answer, False))
+    assert seen == [
+        {"text": "a", "title": "T", "prompt_name": "query"},
+        {"text": "b"},
+        {"text": "T", "prompt_name": "query"},
+        {"text": ""},
+        {"text": "a"},
+        {"text": "b"},
+    ]
