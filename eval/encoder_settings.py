@@ -19,11 +19,13 @@ CHOICES = {
     "pad_side": ("left", "right"),
 }
 """Values that settings may have."""
-LEAST = {"max_length": 4}
+AS_END = -1
+"""A begin_id that is the end_id."""
+LEAST = {"max_length": 4, "begin_id": AS_END}
 """Least values, where it is not 0."""
 NUMBERS = ("thresholds",)
 """Lists of numbers; all others are of texts."""
-OF_SOME = ("end_id", "start_id", "target_length", "beams", "length_penalty", "triples", "branches")
+OF_SOME = ("begin_id", "end_id", "start_id", "target_length", "beams", "length_penalty", "triples", "branches")
 """Settings that only kinds have which write text, and models that read knowledge."""
 HIGHEST = 2**31
 """Above every number of the settings."""
@@ -51,6 +53,7 @@ class EncoderSettings:
         prompt: Text that is put before each text.
         query_prompt: What is put before queries in its place; None for the same.
         document_prompt: Likewise before documents.
+        begin_id: For causal-lm, the token id that begins a text; ``AS_END`` for ``end_id``.
         end_id: For causal-lm, the token id that stands between texts; for seq2seq, the one that ends what is written.
         start_id: For seq2seq, the token id that the decoder begins with.
         target_length: For seq2seq, most tokens that are written.
@@ -76,6 +79,7 @@ class EncoderSettings:
     prompt: str = ""
     query_prompt: str | None = None
     document_prompt: str | None = None
+    begin_id: int = AS_END
     end_id: int = 0
     start_id: int = 0
     target_length: int = 0
@@ -83,6 +87,11 @@ class EncoderSettings:
     length_penalty: float = 0.0
     triples: tuple[str, ...] = ()
     branches: int = 0
+
+    @property
+    def beginning(self) -> int:
+        """The token id that begins a text of causal-lm."""
+        return self.end_id if self.begin_id == AS_END else self.begin_id
 
     @property
     def has_prompts(self) -> bool:
@@ -127,7 +136,12 @@ class EncoderSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values; what only some models have is left out while it says nothing."""
-        return {name: value for name, value in asdict(self).items() if value or not (value is None or name in OF_SOME)}
+        usual = {each.name: each.default for each in fields(self)}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and not (name in OF_SOME and value == usual[name])
+        }
 
 
 def _fits(value: Any, name: str, kind: type) -> bool:

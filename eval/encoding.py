@@ -167,8 +167,8 @@ class TextEncoder:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def _windows(self, example: int, ids: list[int]) -> list[Feature]:
-        """Return the windows of a text after an end-of-text token; each token of the text is new in one of them."""
-        size, ids = self.settings.max_length, [self.settings.end_id, *ids]
+        """Return the windows of a text after the token that begins it; each of its tokens is new in one of them."""
+        size, ids = self.settings.max_length, [self.settings.beginning, *ids]
         shared = max(1, min(self.settings.stride, size // 2))
         found = [Feature(example, ids[:size], [0] * len(ids[:size]), context=1)]
         for start in range(size - shared, len(ids) - shared, size - shared):

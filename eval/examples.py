@@ -94,6 +94,11 @@ class Reads(Protocol):
         ...
 
     @property
+    def beginning(self) -> int:
+        """The token that begins a text of causal-lm."""
+        ...
+
+    @property
     def end_id(self) -> int:
         """The end-of-text token of causal-lm and seq2seq."""
         ...

@@ -7,11 +7,12 @@ from typing import Any
 from transformers import CONFIG_MAPPING
 from transformers.models.auto import modeling_auto
 
+from eval.encoder_settings import AS_END
 from eval.encoding import EncoderSettings
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import decoder_start, family_of, max_tokens, model_inputs
+from teachers.anatomy.encoder import decoder_start, family_of, is_causal, max_tokens, model_inputs
 from teachers.anatomy.families import FAMILIES
 
 
@@ -29,16 +30,29 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
         inputs=model_inputs(model.config),
         pad_id=int(tokenizer.pad_token_id or 0),
         pad_type_id=family_of(model.config).pad_type_id,
-        pad_side=str(tokenizer.padding_side),
+        pad_side=_pad_side(model, tokenizer),
         thresholds=task.thresholds,
         prompt=task.prompt,
         query_prompt=task.query_prompt,
         document_prompt=task.document_prompt,
+        begin_id=_begin_id(tokenizer) if kind.causal else AS_END,
         end_id=int(tokenizer.eos_token_id or 0) if kind.causal or kind.writes else 0,
         triples=tuple(getattr(model.config, "triples", ())),
         branches=int(getattr(model.config, "branches", 0)),
         **_writing(model, task),
     )
+
+
+def _pad_side(model: Any, tokenizer: Any) -> str:
+    """Return the tokenizer's side, but the right one for a decoder with a table of positions, counted from the left."""
+    counted = is_causal(model.config) and "positions" in family_of(model.config).embeddings
+    return "right" if counted else str(tokenizer.padding_side)
+
+
+def _begin_id(tokenizer: Any) -> int:
+    """Return the token that a tokenizer puts before every text, where it is another one than that of the end."""
+    first, begin = tokenizer.backend_tokenizer.encode("a").ids[:1], tokenizer.bos_token_id
+    return int(begin) if first == [begin] and begin != tokenizer.eos_token_id else AS_END
 
 
 def _writing(model: Any, task: TaskSpec) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from teachers.chosen_on import chosen_on
 from teachers.fitting_tokenizer import check_tokenizer, make_ready
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
+from teachers.search_settings import tell_unfollowed, write_search
 from teachers.seeding import seeded
 from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
 from teachers.task_settings import check_kind, encoder_settings
@@ -287,6 +288,7 @@ def load_taskmodel(
     read_rows(model)
     silence(model, tokenizer)
     aligned(model)
+    tell_unfollowed(model, task, source)
     return TaskModel(model.eval(), tokenizer, task, name=where.name or source, folder=where if where.is_dir() else None)
 
 
@@ -345,6 +347,7 @@ def save_taskmodel(
         weights: Whether they are; without them everything else is the same.
     """
     folder = Path(folder)
+    write_search(model.model, model.task)
     with quiet():
         (write or _write_stock)(model.model, folder, weights)
         model.tokenizer.save_pretrained(folder)

@@ -77,6 +77,7 @@ def run(
 def _say_next(done: Run) -> None:
     """Say what comes after a run: its certificate, if it claims something; else a prediction; else an export."""
     from compress.export.runtime.manifest import MANIFEST
+    from eval.kinds.kind_registry import kind_of
 
     runnable = [folder for folder in done.exports.values() if (folder / MANIFEST).is_file()]
     if (done.folder / "claim.json").is_file() and any(one.role == "final" and one.comparison for one in done.results):
@@ -84,17 +85,9 @@ def _say_next(done: Run) -> None:
     elif runnable:
         say_next_predict(runnable[0])
     else:
-        model = done.folder / "model"
-        say_next(
-            "compress",
-            "export",
-            model,
-            "--to",
-            "onnx",
-            "--int8",
-            "--out",
-            done.folder.with_name(f"{done.folder.name}-onnx"),
-        )
+        target = "generator" if kind_of(done.artifact.task.kind).writes else "onnx"
+        place = done.folder.with_name(f"{done.folder.name}-{target}")
+        say_next("compress", "export", done.folder / "model", "--to", target, "--int8", "--out", place)
 
 
 def tracking(trackers: list[str] | None) -> list[str]:

@@ -49,7 +49,8 @@ class LayerPruning(Technique):
 
     Limits:
         The score falls until the model is trained again. ``search`` runs the sample about N²/2 times for N layers, and
-        a greedy choice is not always the best set.
+        a greedy choice is not always the best set. The ``generate`` of transformers fails on a T5 with fewer layers in
+        the encoder than in the decoder; ours, and its exports, write.
 
     Source:
         Sanh et al. 2019, arXiv 1910.01108; Fan, Grave, Joulin 2020, arXiv 1909.11556.

@@ -104,22 +104,36 @@ class Generating:
     """What kinds of task have in common whose models write text."""
 
     def generate(
-        self, tokenizer: Any, end: int, step: Step, prompt: str, new_tokens: int, most: int | None, **how: Any
+        self,
+        tokenizer: Any,
+        begin: int,
+        end: int,
+        step: Step,
+        prompt: str,
+        new_tokens: int,
+        most: int | None,
+        **how: Any,
     ) -> str:
         """Return the text that follows a prompt.
 
         Args:
             tokenizer: A tokenizer of the tokenizers library.
-            end: The end-of-text token, which also begins a text.
+            begin: The token that begins a text.
+            end: The end-of-text token.
             step: Computes scores.
-            prompt: A text, which may be empty. Of one that is too long the end is read.
-            new_tokens: Most tokens that are added.
-            most: Tokens that fit into the network with the prompt; None if nothing bounds it.
+            prompt: A text, which may be empty. Of one that leaves no room the end is read, at least half of ``most``.
+            new_tokens: Most tokens that are added; fewer where the network's positions end.
+            most: Tokens that fit into the network, the prompt's among them; None if nothing bounds it.
             how: As ``continued`` takes it.
         """
-        ids = [end, *tokenizer.encode(prompt, add_special_tokens=False).ids]
+        ids = [begin, *tokenizer.encode(prompt, add_special_tokens=False).ids]
         if most is not None:
-            new_tokens = min(new_tokens, most - 1)
-            ids = ids[-(most - new_tokens) :]
+            if len(ids) >= most:
+                ids = ids[-(most - max(1, min(new_tokens, most // 2))) :]
+            new_tokens = min(new_tokens, most - len(ids))
         found = continued(step, ids, end, new_tokens, **how)
+        before, whole = (str(tokenizer.decode(read, skip_special_tokens=False)) for read in (ids, ids + found))
+        # Alone the new tokens would lose the space that begins them where a tokenizer keeps it in their first.
+        if whole.startswith(before):
+            return whole[len(before) :]
         return str(tokenizer.decode(found, skip_special_tokens=False))

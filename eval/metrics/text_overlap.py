@@ -5,12 +5,15 @@ sums over a corpus, so any resample costs a sum. Of several right texts BLEU tak
 best one.
 
 BLEU: Papineni et al. 2002; its signature is sacrebleu's default (13a, mixed case, exponential smoothing), Post 2018,
-arXiv 1804.08771. chrF: Popović 2015. ROUGE-1, ROUGE-2 and ROUGE-L with stemming: Lin 2004.
+arXiv 1804.08771. chrF: Popović 2015. ROUGE-1, ROUGE-2 and ROUGE-L with stemming: Lin 2004; words with letters beyond a
+to z count as they are, and each Chinese character as a word.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -25,6 +28,29 @@ from eval.metrics.scorers import Prepare, Scorer, Values, mean
 MISSING = "{name} is not installed; install it with: pip install 'nlp-compress[text]'"
 ROUGE = {"rouge1": "rouge1", "rouge2": "rouge2", "rougel": "rougeL"}
 """Name of a metric -> what rouge-score calls it."""
+
+
+NO_SPACES = re.compile("[\u2e80-\u30ff\u3100-\u312f\u31a0-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""A character of a script that puts no spaces between words, Chinese or Japanese; each counts as a word."""
+
+
+class AnyScript:
+    """The words of a text in any script, for rouge-score, whose own know the letters a to z and digits alone.
+
+    Args:
+        plain: rouge-score's own, which gives the words of such texts, and stems them.
+    """
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the words in lower case."""
+        if text.isascii():
+            return list(self.plain.tokenize(text))
+        spaced = NO_SPACES.sub(r" \g<0> ", unicodedata.normalize("NFKC", text.lower()))
+        words = "".join(one if unicodedata.category(one)[0] in "LMN" else " " for one in spaced).split()
+        return [found for word in words for found in (self.plain.tokenize(word) if word.isascii() else [word])]
 
 
 def references(example: Example) -> list[str]:
@@ -140,7 +166,8 @@ def _rouge(name: str) -> Any:
     def load() -> Any:
         with _own_handlers():
             from rouge_score.rouge_scorer import RougeScorer
+            from rouge_score.tokenizers import DefaultTokenizer
 
-            return RougeScorer([ROUGE[name]], use_stemmer=True)
+            return RougeScorer([ROUGE[name]], tokenizer=AnyScript(DefaultTokenizer(use_stemmer=True)))
 
     return _library("rouge-score", load)

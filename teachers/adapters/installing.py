@@ -13,7 +13,16 @@ from torch import nn
 from eval.errors import UserError
 from teachers.adapters.adapter_block import Adapter, Houlsby, Lora, Pfeiffer
 from teachers.adapters.bottleneck import LinearWithBottleneck, NormWithBottleneck
-from teachers.anatomy.encoder import base_encoder, family_of, head_parameters, layer_names, part_names
+from teachers.anatomy.encoder import (
+    base_encoder,
+    decoder_layer_names,
+    family_of,
+    has_decoder,
+    head_parameters,
+    layer_names,
+    part_names,
+    word_embeddings,
+)
 from teachers.seeding import seeded
 
 FUSED = "query_key_value"
@@ -102,7 +111,7 @@ def _targets(network: Any, adapter: Lora) -> list[str]:
     """Return the paths of the matrices that LoRA changes."""
     found: dict[str, None] = {}
     lacking: dict[str, None] = {}
-    for layer in layer_names(network):
+    for layer in _layer_names(network):
         parts = part_names(network, network.get_submodule(layer))
         for role in adapter.parts:
             own = role if role in parts or role not in ("query", "key", "value") else FUSED
@@ -120,7 +129,7 @@ def _targets(network: Any, adapter: Lora) -> list[str]:
 
 
 def _install_houlsby(network: Any, adapter: Houlsby) -> set[str]:
-    for path in _paths(network, ("attention_output", "ffn_out"), nn.Linear, "houlsby"):
+    for path in _paths(network, ("attention_output", "cross_output", "ffn_out"), nn.Linear, "houlsby"):
         old = network.get_submodule(path)
         new = LinearWithBottleneck(old.in_features, old.out_features, adapter.size, old.bias is not None)
         _exchange(network, path, old, new)
@@ -141,9 +150,10 @@ def _install_pfeiffer(network: Any, adapter: Pfeiffer) -> None:
 def _paths(network: Any, roles: tuple[str, ...], kind: type[nn.Module], what: str) -> list[str]:
     """Return the paths of these parts of all layers, each once."""
     found: dict[str, None] = {}
-    for layer in layer_names(network):
+    decoders = decoder_layer_names(network)
+    for layer in _layer_names(network):
         parts = part_names(network, network.get_submodule(layer))
-        for role in roles:
+        for role in roles if layer in decoders else [role for role in roles if not role.startswith("cross_")]:
             path = f"{layer}.{parts.get(role)}"
             if role not in parts or type(network.get_submodule(path)) is not kind:
                 raise UserError(
@@ -161,19 +171,29 @@ def _exchange(network: Any, path: str, old: nn.Module, new: nn.Module) -> None:
     network.set_submodule(path, new.train(old.training))
 
 
+def _layer_names(network: Any) -> list[str]:
+    """Return the paths of all layers, those of a decoder beside the encoder too."""
+    return [*layer_names(network), *decoder_layer_names(network)]
+
+
 def _norm_names(network: Any) -> set[str]:
-    """Return the names of the parameters of all layers' norms."""
-    layers = tuple(f"{name}." for name in layer_names(network))
+    """Return the names of the parameters of all layers' norms, which transformers calls LayerNorm, RMSNorm, NoNorm."""
+    layers = tuple(f"{name}." for name in _layer_names(network))
     return {
         f"{path}.{name}"
         for path, part in network.named_modules()
-        if isinstance(part, nn.LayerNorm) and path.startswith(layers)
+        if type(part).__name__.endswith("Norm") and path.startswith(layers)
         for name, _ in part.named_parameters(recurse=False)
     }
 
 
 def _head_names(network: Any) -> set[str]:
-    """Return the names of the parameters of the head; none for a bare encoder."""
+    """Return the names of the parameters of the head; none for a bare encoder, or where it is tied to the words."""
+    if has_decoder(network):
+        words = {id(parameter) for parameter in word_embeddings(network).parameters()}
+        writes = network.get_output_embeddings()
+        own = set() if writes is None else {id(parameter) for parameter in writes.parameters()} - words
+        return {name for name, parameter in network.named_parameters() if id(parameter) in own}
     return set() if base_encoder(network) is network else set(head_parameters(network))
 
 

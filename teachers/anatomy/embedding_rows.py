@@ -81,6 +81,17 @@ def keep_rows(network: Any, kept: Sequence[int]) -> None:
         for name, value in _token_ids(config).items():
             setattr(config, name, [number.get(i, i) for i in value] if isinstance(value, list) else number[value])
         setattr(config, family_of(config).config["vocab_size"], len(kept))
+    _tell_generation(network, number)
+
+
+def _tell_generation(network: Any, number: Mapping[int, int]) -> None:
+    """Let the settings of ``generate`` know the new ids of what begins and ends a text; one that is gone is none."""
+    written = getattr(network, "generation_config", None)
+    told = {} if written is None else {name: own for name, own in vars(written).items() if name.endswith("_token_id")}
+    for name, value in told.items():
+        if isinstance(value, int | list):
+            found = [number[i] for i in value if i in number] if isinstance(value, list) else number.get(value)
+            setattr(written, name, found)
 
 
 def _tell(network: nn.Module, number: Mapping[int, int]) -> None:

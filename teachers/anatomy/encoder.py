@@ -238,6 +238,12 @@ def has_decoder(model: Any) -> bool:
     return bool(family_of(model).decoder)
 
 
+def decoder_stack(model: Any) -> Any:
+    """Return the module around the layers of the decoder that reads an encoder's states; None without one."""
+    place = family_of(model).decoder.rpartition(".")[0]
+    return base_encoder(model).get_submodule(place) if place else None
+
+
 def decoder_layers(model: Any) -> list[nn.Module]:
     """Return one module for each layer of the decoder that reads an encoder's states; none without such a decoder."""
     return [model.get_submodule(name) for name in decoder_layer_names(model)]

@@ -13,6 +13,7 @@ from teachers.anatomy.encoder import (
     albert_groups,
     base_encoder,
     decoder_layers,
+    decoder_stack,
     family_of,
     layer_count,
     layer_parts,
@@ -45,7 +46,7 @@ def replace_layers(model: Any, indices: Sequence[int]) -> None:
 
     for holder in {id(holder): holder for holder in (model.config, encoder.config)}.values():
         keep_layers_in_config(holder, kept)
-    _tell(encoder, family.config["layers"], len(kept))
+    _tell(encoder, family.config["layers"], len(kept), decoder_stack(encoder))
     for position, layer in enumerate(layers(model)):
         _renumber(layer, position)
     if family.model_type == "modernbert" and kept[0] != 0:
@@ -71,6 +72,9 @@ def replace_decoder_layers(model: Any, indices: Sequence[int]) -> None:
     own = family.config["decoder_layers"]
     setattr(model.config, own, len(kept))
     _tell(base, own, len(kept))
+    stack = decoder_stack(base)
+    if stack is not None and stack.config is not base.config:  # T5's says under the encoder's name how many it has
+        setattr(stack.config, family.config["layers"], len(kept))
     for position, layer in enumerate(decoder_layers(model)):
         _renumber(layer, position)
     _keep_position_bias(*firsts)
@@ -84,10 +88,12 @@ def _chosen(base: Any, path: str, indices: Sequence[int]) -> tuple[nn.Module, nn
     return modules[0], modules[indices[0]]
 
 
-def _tell(base: Any, name: str, count: int) -> None:
-    """Let every part that keeps the number of layers under this name know it."""
-    configs = [part.config for part in base.modules() if hasattr(part, "config")]
-    for holder in (*base.modules(), *configs):
+def _tell(base: Any, name: str, count: int, without: Any = None) -> None:
+    """Let every part that keeps the number of layers under this name know it, but for a stack of other layers."""
+    others = set() if without is None else set(map(id, without.modules()))
+    parts = [part for part in base.modules() if id(part) not in others]
+    configs = [part.config for part in parts if hasattr(part, "config")]
+    for holder in (*parts, *configs):
         if isinstance(getattr(holder, name, None), int):
             setattr(holder, name, count)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from teachers.anatomy.attention_heads import eager_attention
-from teachers.anatomy.encoder import classifier_place, is_causal, layer_count
+from teachers.anatomy.encoder import classifier_place, family_of, is_causal, layer_count
 from teachers.taskmodel import evaluating
 
 
@@ -65,6 +65,8 @@ def no_attention(network: Any, inputs: Mapping[str, Tensor]) -> str:
     name = type(network).__name__
     if not type(network).__module__.startswith("transformers."):
         return f"{name} returns no attention probabilities"
+    if family_of(network).global_parts:
+        return f"{name} returns attention probabilities of windows, not of all tokens"
     maps, layers, length = _maps(network, inputs), layer_count(network), inputs["input_ids"].shape[1]
     if len(maps) != layers:
         return f"{name} returns attention probabilities of {len(maps)} of its {layers} layers"

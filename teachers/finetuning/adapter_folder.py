@@ -30,7 +30,7 @@ FOLDER = "adapter"
 SETTINGS, WEIGHTS = "adapter.json", "adapter_model.safetensors"
 PEFT = "base_model.model."
 """What PEFT puts before a network's own names."""
-VERSION = 1
+VERSION = 2
 """Raised when the same base, data and settings give another adapter."""
 ANEW = "train the adapter anew"
 

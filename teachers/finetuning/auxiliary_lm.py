@@ -121,15 +121,20 @@ class NextWordLoss(WrappedLoss):
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return over how many answers each term is a mean."""
-        return {**self.inner.counts(batch), "language_model": batch.mask[:, 1:].sum()}
+        return {**self.inner.counts(batch), "language_model": _followed(batch).sum()}
 
     def __call__(self, student: Signals, batch: Batch) -> dict[str, Tensor]:
         """Return the terms of the objective, and ``language_model``, weighted."""
-        real = batch.mask[:, 1:].bool()
+        real = _followed(batch)
         states = student.hidden_states[self.last][:, :-1][real]
         scores = functional.linear(states, word_embeddings(self.network).weight).float()
         loss = functional.cross_entropy(scores, batch.inputs["input_ids"][:, 1:][real])
         return {**self.inner(student, batch), "language_model": gamma(self.weight, batch.progress) * loss}
+
+
+def _followed(batch: Batch) -> Tensor:
+    """Return which real tokens come after another one, ``[B, L - 1]``; padding may stand on either side."""
+    return (batch.mask[:, 1:] * batch.mask[:, :-1]).bool()
 
 
 def gamma(weight: AuxiliaryLM, progress: float) -> float:

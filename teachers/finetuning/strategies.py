@@ -36,6 +36,8 @@ def clashes(
             )
     if features and kind_of(kind).masks:
         yield "features", f"{kind} hides other words in every epoch, so there is nothing to keep; leave it out"
+    if features and kind_of(kind).writes:
+        yield "features", f"{kind} reads the encoder in every layer of the decoder; freeze: [encoder] trains that alone"
     if features and auxiliary_lm:
         yield "auxiliary_lm", "trains the encoder, which features keeps as it is; leave out one of the two"
     if features and training.unfreeze is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from teachers.anatomy.encoder import base_encoder, constants, head_parameters, word_embeddings
+from teachers.anatomy.encoder import base_encoder, constants, has_decoder, head_parameters, word_embeddings
 from teachers.training.config import Training
 from teachers.training.layer_groups import layer_groups
 
@@ -24,14 +24,16 @@ def freeze(network: Any, training: Training) -> None:
     """Let the parts that ``training.freeze`` names stay as they are, in place, and what is computed and not learned.
 
     A pooler belongs to the head and is trained with it, as the hidden layer is that other families have in its place.
-    Modules that say of themselves that they are ``fixed`` stay as they are too.
+    Modules that say of themselves that they are ``fixed`` stay as they are too. Where a decoder reads what the encoder
+    makes of a text, it is trained, but for the word embeddings that both share.
     """
-    encoder = base_encoder(network)
+    encoder = network.get_encoder() if has_decoder(network) else base_encoder(network)
     for constant in constants(network):
         constant.requires_grad_(False)
     if "encoder" in training.freeze:
         encoder.requires_grad_(False)
-        for parameter in head_parameters(network).values() if encoder is not network else ():
+        own_head = encoder is not network and not has_decoder(network)
+        for parameter in head_parameters(network).values() if own_head else ():
             parameter.requires_grad_(True)
     if "embeddings" in training.freeze:
         word_embeddings(network).requires_grad_(False)

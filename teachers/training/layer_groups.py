@@ -11,7 +11,16 @@ from typing import Any
 
 from torch import nn
 
-from teachers.anatomy.encoder import base_encoder, family_of, layer_count, layers
+from teachers.anatomy.encoder import (
+    base_encoder,
+    decoder_layers,
+    decoder_stack,
+    family_of,
+    has_decoder,
+    layer_count,
+    layers,
+    word_embeddings,
+)
 
 
 def layer_groups(model: Any) -> list[list[nn.Parameter]]:
@@ -21,7 +30,8 @@ def layer_groups(model: Any) -> list[list[nn.Parameter]]:
     if there is no head. Whatever else no layer holds belongs to the embeddings, such as DeBERTa's table of relative
     positions; an output layer that is tied to the word embeddings does, too. Layers that share their weights are one
     group, at the place of the highest: ALBERT, whose layers are all one, has three groups; a network without layers has
-    two.
+    two. Where a decoder reads what an encoder makes of a text, its layers stand above the encoder's, whose last norm
+    belongs to the encoder's last layer.
     """
     encoder = base_encoder(model)
     inside = {id(parameter) for parameter in encoder.parameters()}
@@ -29,6 +39,13 @@ def layer_groups(model: Any) -> list[list[nn.Parameter]]:
     closing = [p for path in family_of(model).closing if path in modules for p in modules[path].parameters()]
     head = [parameter for parameter in model.parameters() if id(parameter) not in inside]
     stacked = [list(layer.parameters()) for layer in reversed(layers(model) if layer_count(model) else [])]
+    if has_decoder(model):
+        stacked[0] = closing + stacked[0]
+        words = {id(parameter) for parameter in word_embeddings(model).parameters()}
+        writes = model.get_output_embeddings()
+        closing = [] if writes is None else [own for own in writes.parameters() if id(own) not in words]
+        closing += [own for name, own in decoder_stack(model).named_parameters() if name.startswith("final_layer_norm")]
+        stacked = [list(layer.parameters()) for layer in reversed(decoder_layers(model))] + stacked
     if head or not stacked:
         stacked.insert(0, head + closing)
     else:

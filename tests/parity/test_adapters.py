@@ -9,13 +9,13 @@ from compress.recipe import parse_recipe
 from eval.errors import UserError
 from teachers.adapters.adapter_block import AdapterBlock, Houlsby, Lora, Pfeiffer
 from teachers.adapters.installing import install, merge, task_parameters
-from teachers.anatomy.encoder import head_parameters, layer_names, layers
+from teachers.anatomy.encoder import decoder_layer_names, head_parameters, layer_names, layers, word_embeddings
 from teachers.finetuning.adapter_folder import FOLDER, with_adapter
 from teachers.finetuning.finetune import finetune
 from teachers.taskmodel import evaluating, load_taskmodel, save_taskmodel, weights_digest
 from teachers.training.config import Training
 from teachers.training.loop import _Loop
-from tests.tiny import FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
+from tests.tiny import ENCODER_DECODERS, FAMILIES, at_first, tiny_spec, tiny_task, tiny_taskmodel
 
 POST_NORM = ("bert", "roberta", "ernie", "distilbert", "albert", "electra")
 ADAPTERS = {
@@ -256,3 +256,29 @@ def test_a_bottleneck_starts_close_to_nothing():
     part = next(module for module in network.modules() if hasattr(module, "adapter")).adapter
     assert part.down.weight.abs().max() <= 2e-3
     assert functional.linear(torch.zeros(1, 32), part.down.weight, part.down.bias).abs().max() == 0
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+@pytest.mark.parametrize("adapter", [Lora(rank=2), Houlsby(size=4)], ids=["lora", "houlsby"])
+def test_the_decoder_beside_an_encoder_has_the_adapter_too(family, adapter):
+    network = tiny_taskmodel(family, tiny_task("seq2seq").spec).model
+    install(network, adapter)
+    for layer in [*layer_names(network), *decoder_layer_names(network)]:
+        own = {name for name, p in network.get_submodule(layer).named_parameters() if p.requires_grad}
+        assert any("lora_A" in name or "adapter" in name for name in own)
+    trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    assert trained == set(task_parameters(network))
+    assert not any(p is word_embeddings(network).weight for p in task_parameters(network).values())
+    if isinstance(adapter, Lora):
+        assert merge(drawn(network))
+
+
+@pytest.mark.parametrize("family", ["t5", "llama", "mobilebert", "bert"])
+def test_houlsby_trains_the_norms_of_every_kind(family):
+    task = tiny_task("seq2seq") if family == "t5" else tiny_task()
+    network = tiny_taskmodel(family, task.spec).model
+    install(network, Houlsby(size=4))
+    for layer in layers(network):
+        norms = [part for part in layer.modules() if type(part).__name__.endswith("Norm")]
+        assert norms
+        assert all(p.requires_grad for part in norms for p in part.parameters())

@@ -13,7 +13,7 @@ from transformers import BertConfig
 from compress.architectures.bilstm_network import BiLstmConfig, BiLstmForSequenceClassification
 from eval.errors import UserError
 from teachers.anatomy.attention_heads import eager_attention
-from teachers.attribution.attention_rollout import attention_rollout, rolled_out
+from teachers.attribution.attention_rollout import attention_rollout, no_attention, rolled_out
 from teachers.attribution.integrated_gradients import integrated_gradients
 from teachers.attribution.text_attributions import GRADIENTS, ROLLOUT, explain, predicted_label, usual_baseline
 from teachers.taskmodel import weights_digest
@@ -186,3 +186,10 @@ def test_of_several_labels_each_stands_alone():
     assert len({round(value, 6) for value in found.values()}) == len(found)
     number = tiny_task("regression")
     assert explain(tiny_taskmodel("bert", number.spec), number.test[0], rollout=False).difference
+
+
+def test_windows_of_attention_cannot_be_rolled_out_and_no_report_is_lost():
+    network = tiny_taskmodel("longformer", tiny_task().spec).model
+    ids = torch.arange(5, 13)[None]
+    why = no_attention(network, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    assert why.endswith("returns attention probabilities of windows, not of all tokens")

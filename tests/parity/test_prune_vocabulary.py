@@ -401,3 +401,18 @@ def test_a_saved_tokenizer_is_cut_as_well(tmp_path):
         assert AutoModelForSequenceClassification.from_pretrained(again).config.vocab_size == len(tokenizer)
         assert len(tokenizer) < len(source.tokenizer)
         assert set(CHARACTERS) <= {piece.removeprefix("##") for piece in tokenizer.get_vocab()}
+
+
+def test_what_ends_a_text_of_generate_has_its_new_number(tmp_path):
+    task = tiny_task("causal-lm")
+    source = tiny_taskmodel("gpt2", task.spec)
+    source.model.generation_config.eos_token_id = [source.tokenizer.eos_token_id, source.tokenizer.vocab_size - 1]
+    source.model.generation_config.bos_token_id = source.tokenizer.vocab_size - 1
+    kept = {source.tokenizer.convert_ids_to_tokens(source.tokenizer.vocab_size - 1)}
+    (tmp_path / "corpus.txt").write_text("ann lives in rome\n")
+    step = VocabularyPruning(files=(str(tmp_path / "corpus.txt"),), keep=tuple(kept))
+    result = run(Recipe(steps=(step,)), source, Inputs())
+    last = result.tokenizer.convert_tokens_to_ids(next(iter(kept)))
+    assert last < source.tokenizer.vocab_size - 1
+    said = result.model.generation_config
+    assert (said.eos_token_id, said.bos_token_id) == ([result.tokenizer.eos_token_id, last], last)

@@ -1,11 +1,14 @@
 """Causal language modelling: windows and blocks, what a text costs, and what it is compared by."""
 
+import copy
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from torch.nn import functional
 
 from compress import Inputs, Recipe, run
@@ -164,3 +167,39 @@ def test_no_text_gives_no_block():
     assert kind_of("causal-lm").learned([], EncoderSettings(kind=spec.kind)) == []
     assert kind_of("causal-lm").values(spec, [{"loss": 0.0, "total": 0}], [{}]).tolist() == [0.0]
     assert np.isnan(kind_of("causal-lm").agreement([])["losses"])
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neo"])
+@pytest.mark.parametrize("kind", ["causal-lm", "classification"])
+def test_a_tokenizer_that_pads_on_the_left_changes_no_answer_of_learned_positions(family, kind):
+    task = tiny_task(kind)
+    plain = tiny_taskmodel(family, task.spec)
+    left = replace(plain, tokenizer=copy.deepcopy(plain.tokenizer))
+    left.tokenizer.padding_side = "left"
+    pair = Examples([{"text": "ann lives in paris"}, {"text": "the film was good and the book was dull and the song"}])
+    found = predict(left, pair).logits
+    for one, expected in zip(found, predict(plain, pair).logits, strict=True):
+        np.testing.assert_allclose(one, expected, atol=1e-6)
+    np.testing.assert_allclose(found[0], predict(left, pair[:1]).logits[0], atol=1e-5)
+
+
+def test_a_text_begins_with_what_the_tokenizer_puts_first_and_ends_with_the_end():
+    spec = tiny_spec("causal-lm")
+    model = tiny_taskmodel("llama", spec)
+    model = replace(model, tokenizer=copy.deepcopy(model.tokenizer))
+    first, end = model.tokenizer.convert_tokens_to_ids("Ġ"), model.tokenizer.eos_token_id
+    model.tokenizer.bos_token = "Ġ"
+    model.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="Ġ $A", pair="Ġ $A $B", special_tokens=[("Ġ", first)]
+    )
+    assert (model.encoder.settings.beginning, model.encoder.settings.end_id) == (first, end)
+    assert first != end
+    settings = model.encoder.settings
+    assert EncoderSettings.from_dict(settings.to_dict()) == settings
+    (feature,) = model.encoder.encode(examples(["ann lives"]))
+    assert feature.ids == [first, *ids_of(model, "ann lives")]
+    rows = rows_of(model, examples(["ann", "bob"]), 1)
+    assert rows.features[0].ids == [first, *ids_of(model, "ann"), end, first, *ids_of(model, "bob"), end]
+    usual = tiny_taskmodel("gpt2", spec).encoder.settings
+    assert usual.beginning == usual.end_id
+    assert "begin_id" not in usual.to_dict()

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from compress import Inputs, Recipe, run
 from compress.cli import main
@@ -22,7 +23,7 @@ from compress.onnx_graph.cached_decoder import trace_with_cache
 from compress.prune.heads import HeadPruning
 from compress.quantize.weights import WeightQuantization
 from eval.errors import CompressError, UserError
-from eval.generation.generating import continued, shares
+from eval.generation.generating import Generating, continued, shares
 from eval.measurement import measure
 from teachers.taskmodel import save_taskmodel
 from teachers.training.config import Training
@@ -234,3 +235,27 @@ def test_drawing_follows_the_probabilities_and_an_end_of_text_ends_it():
     counts = [len(continued(lambda ids, past: (scores, past), [1], 0, 3, seed=seed)) for seed in range(2000)]
     assert np.mean([count == 3 for count in counts]) == pytest.approx(0.75**3, abs=0.04)
     assert np.mean([count == 0 for count in counts]) == pytest.approx(0.25, abs=0.04)
+
+
+@pytest.mark.parametrize("asked", [100, 127, 5000])
+def test_a_prompt_that_fits_is_read_whole_however_many_tokens_are_allowed(asked, exported):
+    runtime = Runtime(exported / "generator-False")
+    prompt = "the film was very good and the book was dull and"
+    read = []
+
+    def step(ids, past):
+        read.append(list(ids))
+        return np.eye(len(runtime.encoder.tokenizer.get_vocab()))[7], past
+
+    runtime.encoder.kind.generate(runtime.encoder.tokenizer, 0, 0, step, prompt, asked, runtime.max_tokens)
+    whole = [0, *runtime.encoder.tokenizer.encode(prompt, add_special_tokens=False).ids]
+    assert read[0] == whole
+    assert len(whole) + len(read) == min(len(whole) + asked, runtime.max_tokens)
+
+
+def test_the_space_before_the_first_new_word_stays():
+    tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "▁hello": 1, "▁world": 2, "[UNK]": 3}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    scores = iter([2, 0])
+    step = lambda ids, past: (np.eye(4)[next(scores)], past)  # noqa: E731
+    assert Generating().generate(tokenizer, 0, 0, step, "hello", 5, None) == " world"

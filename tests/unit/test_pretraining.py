@@ -1,5 +1,6 @@
 """Pretraining from text alone: what the network sees, what is asked, and what comes out."""
 
+import copy
 import json
 import logging
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from tokenizers.processors import TemplateProcessing
 
 from eval.data.sources import Source
 from eval.encoding import IGNORED
@@ -99,9 +101,14 @@ def test_documents_of_a_full_sequence_are_separated(corpus, frame):
     assert source.lengths.max() <= 120
 
 
-def test_blocks_of_a_decoder_hold_nothing_but_text_and_ends_of_texts(tmp_path):
+@pytest.mark.parametrize("separates", [True, False])
+def test_blocks_of_a_decoder_hold_nothing_but_text_and_ends_of_texts(separates, tmp_path):
+    """A tokenizer that has padding of its own puts nothing between two texts."""
     (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
-    tokenizer = tiny_tokenizer("gpt2")
+    tokenizer = copy.deepcopy(tiny_tokenizer("gpt2"))
+    if not separates:
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+        assert tokenizer("a", "a").input_ids == 2 * tokenizer("a").input_ids
     corpus = build([Source.of(tmp_path / "a.txt")], tokenizer, tmp_path / "home")
     frame = Frame(tokenizer, masks=False)
     source = Packed(corpus, frame, 16, "blocks")

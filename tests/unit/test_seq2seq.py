@@ -16,13 +16,16 @@ from eval.errors import UserError
 from eval.inference import predict
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
-from teachers.anatomy.encoder import decoder_layers, layer_count, shape_of
+from teachers.anatomy.encoder import decoder_layers, layer_count, layers, shape_of, word_embeddings
 from teachers.anatomy.layer_changes import replace_decoder_layers, replace_layers
+from teachers.finetuning.strategies import clashes
 from teachers.losses.catalogue import SmoothedLabels
 from teachers.new_network import ExampleTexts, NewNetwork
 from teachers.signals.hooks import observe
 from teachers.taskmodel import build_taskmodel, load_taskmodel, save_taskmodel
 from teachers.training.config import Training
+from teachers.training.freezing import freeze
+from teachers.training.layer_groups import layer_groups
 from teachers.training.loop import train
 from teachers.training.scoring import rows_of
 from tests.tiny import ENCODER_DECODERS, tiny_config, tiny_spec, tiny_task, tiny_taskmodel, tiny_tokenizer
@@ -265,3 +268,58 @@ def test_the_tokens_of_a_text_are_what_is_kept(marian, task):
     assert [marian.encoder.text_of(row.astype(np.int64).tolist()) for row in found.logits] == [
         answer["text"] for answer in found.answers
     ]
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+@pytest.mark.parametrize("kept", [([1], [0, 1]), ([0, 1, 2], [1]), ([0], [0, 1]), ([0, 2], [1])])
+def test_a_network_with_other_numbers_of_layers_writes_with_its_cache_and_is_reloaded(family, kept, task, tmp_path):
+    model = tiny_taskmodel(family, task.spec)
+    replace_layers(model.model, kept[0])
+    replace_decoder_layers(model.model, kept[1])
+    found = [answer["text"] for answer in predict(model, task.test[:4]).answers]
+    if family != "t5" or len(kept[0]) >= len(kept[1]):  # transformers counts T5's encoder layers for that cache
+        ids = torch.tensor([model.tokenizer(task.test[0]["source"]).input_ids])
+        assert len(model.model.generate(input_ids=ids, max_new_tokens=4)) == 1
+    save_taskmodel(model, tmp_path)
+    again = load_taskmodel(tmp_path)
+    assert (layer_count(again.model), len(decoder_layers(again.model))) == tuple(map(len, kept))
+    assert [answer["text"] for answer in predict(again, task.test[:4]).answers] == found
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_the_layers_of_the_decoder_stand_above_those_of_the_encoder(family, task):
+    network = tiny_taskmodel(family, task.spec).model
+    groups = layer_groups(network)
+    places = {id(parameter): number for number, group in enumerate(groups) for parameter in group}
+    assert len(places) == sum(map(len, groups)) == len(list(network.parameters()))
+    towers = [*reversed(decoder_layers(network)), *reversed(layers(network))]
+    found = [{places[id(parameter)] for parameter in layer.parameters()} for layer in towers]
+    first = min(found[0])
+    assert found == [{first + number} for number in range(len(towers))]
+    assert places[id(word_embeddings(network).weight)] == len(groups) - 1 == first + len(towers)
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_a_frozen_encoder_leaves_the_decoder_to_be_trained(family, task):
+    network = tiny_taskmodel(family, task.spec).model
+    freeze(network, Training(freeze=("encoder",)))
+    assert not any(p.requires_grad for layer in layers(network) for p in layer.parameters())
+    assert all(p.requires_grad for layer in decoder_layers(network) for p in layer.parameters())
+    ((name, _),) = clashes("seq2seq", Training(), features=True)
+    assert name == "features"
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_a_saved_folder_says_its_search_and_one_with_another_is_told_of(family, task, tmp_path, caplog):
+    spec = task.spec.model_copy(update={"beams": 3, "length_penalty": 0.5, "target_length": 9})
+    model = tiny_taskmodel(family, spec)
+    model.model.generation_config.no_repeat_ngram_size = 2
+    save_taskmodel(model, tmp_path)
+    said = json.loads((tmp_path / "generation_config.json").read_text())
+    assert (said["num_beams"], said["length_penalty"], said["max_new_tokens"]) == (3, 0.5, 9)
+    load_taskmodel(tmp_path)
+    assert "generation_config.json" not in caplog.text
+    changes = {"no_repeat_ngram_size": 3, "forced_bos_token_id": 5, "num_beams": 4}
+    (tmp_path / "generation_config.json").write_text(json.dumps(said | changes))
+    load_taskmodel(tmp_path)
+    assert "says no_repeat_ngram_size 3, forced_bos_token_id 5, num_beams 4, and texts are written by" in caplog.text

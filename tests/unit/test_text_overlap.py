@@ -119,3 +119,19 @@ def test_a_missing_library_is_told_with_what_to_install(monkeypatch):
     with pytest.raises(UserError, match=r"sacrebleu is not installed.*nlp-compress\[text\]"):
         score(TaskSpec(kind="seq2seq", metric="bleu"), ANSWERS, RIGHT)
     text_overlap._bleu.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("今天天气很好", "今天天气很好", 1.0),
+        ("今天天气很好", "今天天气不好", 5 / 6),
+        ("Привет мир", "привет, мир!", 1.0),
+        ("für", "fär", 0.0),
+        ("नमस्ते दुनिया", "नमस्ते", 2 / 3),
+        ("The runners ran für", "the runner ran für", 1.0),
+    ],
+)
+def test_rouge_counts_words_of_every_script(first, second, expected):
+    found = text_overlap.rouge_values("rouge1", [{"text": first}], [{"target": second}])
+    assert found[0] == pytest.approx(expected)

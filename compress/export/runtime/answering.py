@@ -252,10 +252,11 @@ class Runtime:
         kind: Any = self.encoder.kind
         if not kind.causal:
             raise ExportError(f"a {kind.name} export writes no text after a prompt")
-        tokenizer, end = self.encoder.tokenizer, self.encoder.settings.end_id
+        tokenizer, settings = self.encoder.tokenizer, self.encoder.settings
+        ends = (settings.beginning, settings.end_id)
         text = text_of(prompt, "prompt")
         try:
-            return str(kind.generate(tokenizer, end, self._next, text, new_tokens, self.max_tokens, **how))
+            return str(kind.generate(tokenizer, *ends, self._next, text, new_tokens, self.max_tokens, **how))
         except ValueError as error:
             raise ExportError(str(error)) from error
 

@@ -120,7 +120,10 @@ class CausalLanguage(Generating, LanguageModel):
         begins = [
             place == 0 or feature.example != features[place - 1].example for place, feature in enumerate(features)
         ]
-        parts = [([settings.end_id] if first else []) + ids for first, ids in zip(begins, own, strict=True)]
+        begin, end = [settings.beginning], [settings.end_id]
+        between = end if begin == end else end + begin
+        parts = [(between if first else []) + ids for first, ids in zip(begins, own, strict=True)]
+        parts[:1] = [begin + ids for ids in own[:1]]
         stream = [*chain.from_iterable(parts), settings.end_id]
         owners = np.repeat([feature.example for feature in features], [len(part) for part in parts])
         step = settings.max_length - 1

@@ -95,6 +95,10 @@ class Frame:
         self.pad = int(tokenizer.pad_token_id)
         self._one, self._two = _Slots(tokenizer("a")), _Slots(tokenizer("a", "a"))
         self.separator = self._two.special[1][:1]
+        if (
+            not self.separator and tokenizer.eos_token_id is not None
+        ):  # a decoder's, which puts nothing between two texts
+            self.separator = [int(tokenizer.eos_token_id)]
         special = set(tokenizer.all_special_ids)
         self.ordinary = np.array([i for i in range(len(tokenizer)) if i not in special], dtype=np.int64)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from compress.commands.run import _say_next
 from compress.terminal.next_command import TEXT, example_of
 
 
@@ -25,3 +27,11 @@ def test_the_example_has_what_is_read_and_nothing_else(monkeypatch, kind, pair, 
     monkeypatch.setattr("compress.export.runtime.manifest.read_manifest", lambda folder: told)
     line = example_of(Path("export"))
     assert (line if isinstance(expected, str) else json.loads(line)) == expected
+
+
+@pytest.mark.parametrize(("kind", "target"), [("classification", "onnx"), ("seq2seq", "generator")])
+def test_after_a_run_without_exports_comes_one_that_its_kind_of_task_has(kind, target, tmp_path, capsys):
+    artifact = SimpleNamespace(task=SimpleNamespace(kind=kind))
+    _say_next(SimpleNamespace(exports={}, folder=tmp_path / "r", results=(), artifact=artifact))
+    command = f"compress export {tmp_path}/r/model --to {target} --int8 --out {tmp_path}/r-{target}"
+    assert command in capsys.readouterr().err
