@@ -301,10 +301,7 @@ def _mismatches(model: Predictor, spec: TaskSpec) -> list[str]:
         return [
             f"{model.name}: cannot answer {few}; its labels are {own}; load the task with a label_map, or another model"
         ]
-    if settings.pair != spec.pair and kind.pairs:
-        wants = {True: "pairs of texts", False: "single texts"}
-        return [f"{model.name}: takes {wants[settings.pair]}, the task has {wants[spec.pair]}"]
-    return []
+    return other_form(model.name, spec, settings.pair)
 
 
 def _answered(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from compress.certification.contents_of_run import Looked, contents_of
+from compress.engine.baseline import constant_notes
 from compress.engine.claim_file import folders_of, read_claims
 from compress.engine.preflight import result_name
 from compress.engine.preparation import read_roles, teachers_of
@@ -32,6 +34,8 @@ from eval.result import Result
 from eval.scores import default_metric, metrics_of
 from teachers.taskmodel import TaskModel
 from teachers.trained_once import only_found
+
+logger = logging.getLogger("compress.certification")
 
 CARD = "README.md"
 """The card of a model, and of an export."""
@@ -103,6 +107,8 @@ def certify(
         problems.append(f"{folder}: the examples are in other groups than when the run was measured; restore the data")
     if problems or roles is None or fixed is None:
         raise UserError(*problems)
+    for note in constant_notes([reference]):
+        logger.warning("%s: %s", folder, note)
     _gate(where)
     looked = Looked(folder, recipe, result, reference, fixed, roles, where, teachers, index, tuple(family))
     contents = contents_of(looked)

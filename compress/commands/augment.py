@@ -61,6 +61,8 @@ def augment(
     block = _block({"rule": rule} | {name: value for name, value in given.items() if value is not None})
     if out.exists() and not force:
         raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
+    if out.exists() and Path(data).exists() and out.resolve() == Path(data).resolve():
+        raise UserError(f"{out}: is the data itself, which would be lost; --out names another file")
     if not out.parent.is_dir():
         raise UserError(f"{out}: its folder does not exist")
     if task is not None and task not in kind_names():

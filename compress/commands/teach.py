@@ -84,6 +84,10 @@ def teach(
         raise UserError(f"{recipe}: teacher.finetune needs a task")
     if is_first() and out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
+    if is_first() and out is not None:
+        from eval.files.writing import refuse_unwritable
+
+        refuse_unwritable(out)
 
     from compress.engine.tracked_run import tracked
     from eval.files.home import home

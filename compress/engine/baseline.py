@@ -117,6 +117,20 @@ def weak_teacher_notes(recipe: Recipe, own: Result | None) -> list[str]:
     ]
 
 
+def constant_notes(results: Sequence[Result]) -> list[str]:
+    """Return what is said of models that give every example the same label, whose scores are that label's share."""
+    found = []
+    for result in results:
+        answers = result.kept.answers if result.kept is not None else ()
+        labels = {answer.get("label") for answer in answers}
+        if len(answers) > 1 and len(labels) == 1 and len(result.task.labels) > 1 and labels != {None}:
+            found.append(
+                f"{result.name} answers {labels.pop()!r} for all {len(answers)} examples, so it has not learned the "
+                "task: its score is the share of that label, and to retain it says nothing."
+            )
+    return found
+
+
 def first_stage_notes(spec: TaskSpec, examples: Sequence[Example], own: Result | None) -> list[str]:
     """Return the metric of a first stage by itself, where there is one, with its name, and whether a model is above it.
 

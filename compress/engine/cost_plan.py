@@ -172,8 +172,10 @@ def _own_steps(recipe: Recipe, student: TaskModel, inputs: Inputs, train: Exampl
             if trained is not model:
                 found.sizes.append(_size(f"after {name}", trained))
                 model = trained
-            for training in step.trainings():
-                row = _work(name, model, train, training)
+            trainings = step.trainings()
+            for number, training in enumerate(trainings, start=1):
+                called = name if len(trainings) == 1 else f"{name}, training {number} of {len(trainings)}"
+                row = _work(called, model, train, training)
                 found.alone.append(row)
                 found.whole.append(_repeated(row, training, times))
             continue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compress.artifact.artifact import Artifact
 from compress.artifact.store import write_card
 from compress.engine.ablation import ablations
-from compress.engine.baseline import baseline_notes, first_stage_notes, weak_teacher_notes
+from compress.engine.baseline import baseline_notes, constant_notes, first_stage_notes, weak_teacher_notes
 from compress.engine.claim_file import carry_claims
 from compress.engine.evaluation import evaluate
 from compress.engine.looks import carry_looks, read_looks, told
@@ -147,6 +147,7 @@ def _carried_out(recipe: Recipe, prepared: Prepared, out: Path, earlier: Path | 
             *more,
             *(_baseline_notes(artifact, out) if recipe.evaluate.baseline else ()),
             *weak_teacher_notes(recipe, own),
+            *constant_notes(results),
             *first_stage_notes(prepared.task.spec, examples or (), own),
             told(read_looks(out)),
         ]

@@ -90,9 +90,11 @@ def refuse_other_run(recipe: Recipe, out: Path, resume: bool) -> None:
         raise UserError(f"{out}: is a file; --out takes a folder")
     if not out.is_dir() or not any(not is_unfinished(path) for path in out.iterdir()):
         return
+    mark = out / RECIPE_FILE
+    if not resume and not mark.is_file():
+        raise UserError(f"{out}: is not empty, and holds no run to go on with; choose another --out")
     if not resume:
         raise UserError(f"{out}: is not empty; add --resume to go on with the run it holds, or choose another --out")
-    mark = out / RECIPE_FILE
     try:
         earlier = mark.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

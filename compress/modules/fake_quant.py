@@ -163,9 +163,9 @@ class FakeQuantLinear(nn.Linear):
             new.output_step = self.output_range.largest.clamp_min(LEAST) / LEVELS
         if self.bias is not None:
             step = (new.input_step * new.scale.reshape(-1)).double()
-            steps = (self.bias.detach().double() / step).round().clamp(-ACCUMULATOR, ACCUMULATOR)
-            with torch.no_grad():
-                self.bias.copy_(steps * step)
+            steps = (self.bias.detach().double() / step).round()
+            with torch.no_grad():  # beside a row of zeros, whose steps are none, a bias stays as it is
+                self.bias.copy_(torch.where(steps.abs() <= ACCUMULATOR, steps * step, self.bias.double()))
             new.bias = self.bias
         return new
 

@@ -16,6 +16,8 @@ Array = NDArray[Any]
 LEVELS = 127
 MIDDLE = 128
 """The uint8 that stands for 0 in a symmetric range."""
+SAME_LEVEL = 1e-3
+"""Part of a step by which a number may miss a level that it is on."""
 LEAST_RANGE = 1e-12
 """Range of activations that are all 0, so that nothing is divided by 0."""
 REDUCED_LEVELS = 64
@@ -91,6 +93,19 @@ def unmatched(patterns: Iterable[str], modules: Sequence[str]) -> list[str]:
     return problems
 
 
+def packed_before(network: Any) -> list[str]:
+    """Return why there is nothing to quantize in a network, all of whose matrices are packed; else nothing."""
+    from torch import nn
+
+    kinds = [type(part) for part in network.modules() if isinstance(part, nn.Linear)]
+    packed = any(type(part).__name__ == "PackedLinear" for part in network.modules())
+    if packed and nn.Linear not in kinds:
+        return [
+            "its matrices are packed by an earlier step, so there is nothing left to quantize; leave one of them out"
+        ]
+    return []
+
+
 def scheme_of(lineage: Iterable[Any]) -> Int8 | None:
     """Return the scheme that the last record with one asks for, or None: the model is exported in float."""
     asked = [record.export_scheme for record in lineage if record.export_scheme is not None]
@@ -133,11 +148,15 @@ def quantize_weight(
 def quantize_rows(table: Array, per_row: bool = True) -> tuple[Array, Array]:
     """Quantize an embedding table ``[rows, width]``; return int8 of that shape and float32 scales ``[rows, 1]``.
 
+    A table that has 64 levels a side already keeps them, as that of Q8BERT with a head that is tied to it.
+
     Args:
         table: float32.
         per_row: Per-row scales instead of one for all, which then is ``[]``.
     """
-    quantized, scale = quantize_weight(table.T, per_channel=per_row, reduce_range=False)
+    quantized, scale = quantize_weight(table.T, per_channel=per_row, reduce_range=True)
+    if not np.all(np.abs(quantized * scale - table.T) <= SAME_LEVEL * scale):
+        quantized, scale = quantize_weight(table.T, per_channel=per_row, reduce_range=False)
     return np.ascontiguousarray(quantized.T), scale[:, None] if per_row else scale
 
 

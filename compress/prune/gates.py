@@ -1,4 +1,4 @@
-"""Layers whose masks still change: weights under a mask stay as they are, and come back with it.
+"""Layers whose masks still change: weights under a mask get no gradient, and come back with it.
 
 What an earlier step has pruned does not: of a masked layer the zeros stay, whatever the mask says.
 """

@@ -29,9 +29,10 @@ class MagnitudePruning(Surgery):
 
     ``W' = M · W`` with ``M = 0`` for the ``round(s · numel)`` smallest ``|w|``. ``gradual``: while the model is
     trained, ``s(t) = s_f - s_f · (1 - (t - t0) / (t1 - t0))³`` rises from 0 to the sparsity ``s_f``, M is chosen anew
-    every ``every`` steps, and a weight whose mask comes back has its old value. ``once``: M is chosen before the
-    training. Either way M stays as it is from then on, through every later step: steps that train or round the weights
-    keep the zeros, a second pruning adds to them, and steps that would make new weights of them are refused.
+    every ``every`` steps, and a weight whose mask comes back is where its last momentum and the weight decay have left
+    it. ``once``: M is chosen before the training. Either way M stays as it is from then on, through every later step:
+    steps that train or round the weights keep the zeros, a second pruning adds to them, and steps that would make new
+    weights of them are refused.
 
     Attributes:
         sparsity: Share of the weights of the matrices that is 0 at the end, what an earlier step has pruned included.

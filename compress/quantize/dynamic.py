@@ -114,10 +114,11 @@ class DynamicQuantization(Technique):
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse patterns that name no module, and a search without examples."""
-        from compress.modules.int8_scheme import unmatched
+        from compress.modules.int8_scheme import packed_before, unmatched
 
         modules = [module for module, _ in student.model.named_modules()]
         found = [f"{self.name}: {problem}" for problem in unmatched(self.exclude, modules)]
+        found += [f"{self.name}: {problem}" for problem in packed_before(student.model)]
         if self.keep_float == "auto" and inputs.calibration is not None and not len(inputs.calibration):
             found.append(f"{self.name}: {NO_EXAMPLES}")
         return found

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from compress.quantize.hessian import Curvature, top_eigenvalue
 from compress.sample_loss import SampleLoss
 from compress.technique import Inputs
 from eval.cost.size import device_of
-from eval.files.typed_json import read_values, typed
+from eval.files.typed_json import json_digest, read_values, typed
 from eval.files.writing import atomic_write
 from eval.task import Examples
 from teachers.anatomy.encoder import layers
 from teachers.data.encoded_dataset import labelled
 from teachers.losses.loss import Objective
-from teachers.taskmodel import TaskModel
+from teachers.taskmodel import TaskModel, weights_digest
 from teachers.training.config import Training
 from teachers.training.scoring import rows_of
 
 KEPT = "eigenvalues.json"
 """Where the values are kept beside the checkpoint of the training, which goes on with them."""
+
+
+class _Kept(BaseModel):
+    """What ``eigenvalues.json`` holds."""
+
+    key: str
+    values: list[list[float]]
 
 
 class Measured(Protocol):
@@ -71,10 +78,12 @@ def layer_eigenvalues(
         generator: Draws the portions and the first vectors.
     """
     file = None if inputs.folder is None else inputs.folder / KEPT
+    key = _key(technique, student, inputs, generator)
     if file is not None and file.is_file():
         cure = f"remove {file}"
-        known: list[list[float]] = typed(read_values(file, cure), list[list[float]], str(file), cure)
-        return known
+        kept: _Kept = typed(read_values(file, cure), _Kept, str(file), cure)
+        if kept.key == key:
+            return kept.values
     network = student.model
     flags = {parameter: parameter.requires_grad for parameter in network.parameters()}
     distinct = list(dict.fromkeys(layers(network)))
@@ -96,8 +105,23 @@ def layer_eigenvalues(
             for parameter, flag in flags.items():
                 parameter.requires_grad_(flag)
     if file is not None:
-        atomic_write(file, json.dumps(found).encode())
+        atomic_write(file, _Kept(key=key, values=found).model_dump_json().encode())
     return found
+
+
+def _key(technique: Measured, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> str:
+    """Return the digest of all that the values depend on."""
+    asked = {name: getattr(technique, name) for name in ("portions", "portion_examples", "power_steps", "tolerance")}
+    said = {
+        **asked,
+        "objective": str(technique.objective),
+        "batch_size": technique.training.batch_size,
+        "train": None if inputs.train is None else inputs.train.digest,
+        "teacher": getattr(inputs.teacher, "digest", None),
+        "weights": weights_digest(student.model),
+        "seed": generator.initial_seed(),
+    }
+    return json_digest(said)
 
 
 def portions(technique: Measured, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> list[Examples]:

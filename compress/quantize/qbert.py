@@ -79,7 +79,7 @@ class QBert(RecoveryTechnique):
     """
 
     name: ClassVar[str] = "quantize.qbert"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
@@ -183,7 +183,9 @@ class QBert(RecoveryTechnique):
             if self.activation_bits is not None:
                 rounding.inputs(module, self.activation_bits)
         for path, bits in self._tables(student.model).items():
-            rounding.weights(student.model.get_submodule(path), bits, 1, 0.0)
+            table = student.model.get_submodule(path)
+            for module in [table, *tied_linears(student.model, table).values()]:
+                rounding.weights(module, bits, 1, 0.0)
         history = self.train(student, inputs, self.make_objective(inputs), generator)
         rounding.undo()
         return history
@@ -201,17 +203,12 @@ class QBert(RecoveryTechnique):
         }
 
     def _pack(self, network: Any, widths: dict[str, int]) -> None:
-        from torch import nn
-
         from compress.modules.low_bit import group_height
         from compress.modules.packed import PackedEmbedding, PackedLinear
 
         for path, bits in self._tables(network).items():
             table = network.get_submodule(path)
-            tied = [
-                name for name, part in network.named_modules()
-                if isinstance(part, nn.Linear) and part.weight is table.weight
-            ]  # fmt: skip
+            tied = tied_linears(network, table)
             packed_table = PackedEmbedding.of(table, bits=bits, ranges=self.ranges)
             network.set_submodule(path, packed_table)
             for name in tied:
@@ -227,6 +224,11 @@ class QBert(RecoveryTechnique):
     def for_dry_run(self) -> TrainedTechnique:
         """Return the technique with one portion, one product with the Hessian and one update."""
         return super().for_dry_run().model_copy(update={"portions": 1, "power_steps": 1})
+
+
+def tied_linears(network: nn.Module, table: Any) -> dict[str, nn.Linear]:
+    """Return the linear layers by path whose weight is that of a table, such as a word decoder."""
+    return {path: module for path, module in linears(network).items() if module.weight is table.weight}
 
 
 def linears(layer: nn.Module) -> dict[str, nn.Linear]:

@@ -338,7 +338,7 @@ def _take(budget: Budget, out: Path, resume: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; --out takes a folder")
     if out.is_dir() and not all(map(is_unfinished, out.iterdir())):
-        if not resume:
+        if not resume and mark.is_file():
             raise UserError(
                 f"{out}: is not empty; add --resume to go on with the search it holds, or choose another --out"
             )

@@ -18,6 +18,7 @@ from eval.data.loading import Task, load_task
 from eval.data.roles import assign_roles
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
+from eval.kinds.other_form import other_form
 from eval.proof.known_examples import met
 from eval.proof.role import SHARED
 from eval.scores import known_metric
@@ -69,6 +70,8 @@ def given_data(
         task, notes = _task_for_model(
             spec, data, named_columns(kind_of(spec.kind), text, label), lambda read: divide(read, known)
         )
+        if problems := other_form(model.name, task.spec, spec.pair):
+            raise UserError(*problems)
         _refuse_known(task, known)
         own.keep_data({f"{name}.jsonl": _json_lines(split) for name, split in task.splits.items()})
         found = Given(task, own.data, notes)

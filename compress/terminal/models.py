@@ -203,6 +203,7 @@ def with_data(
     from eval.data.beir import searched_as
     from eval.data.columns import named_columns
     from eval.kinds.kind_registry import kind_of
+    from eval.kinds.other_form import other_form
 
     own = spec_of(model)
     kind = searched_as(data, own.kind)
@@ -210,6 +211,8 @@ def with_data(
     if kind is None and not truths and _lacks_truths(own.kind, data, columns):
         return model, _texts_of(own, data, columns)
     task = choosing(task_for(own, data, kind, columns=columns))
+    if kind is None and (problems := other_form(model.name, task.spec, own.pair)):
+        raise UserError(*problems)
     return answering(model, task.spec), task
 
 

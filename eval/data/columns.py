@@ -11,7 +11,7 @@ from eval.kinds.kind import Kind
 PAIRS = (
     *(("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"), ("text1", "text2")),
     *(("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage")),
-    *(("query", "passage"), ("query", "document"), ("query", "text"), ("anchor", "positive")),
+    *(("query", "passage"), ("query", "document"), ("anchor", "positive")),
     *(("title", "body"), ("title", "content"), ("title", "description"), ("headline", "body")),
 )
 """Columns that hold the two texts of a pair, where both are there."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from eval.data.loading import Task
-from eval.data.roles import LEAST, MOST, MOST_REPORTED, assign_roles, group_of
+from eval.data.roles import LEAST, MOST, MOST_REPORTED, assign_roles, groups_together
 from eval.errors import UserError, quantity
 from eval.kinds.kind_registry import kind_of
 from eval.task import Example, Examples
@@ -153,8 +153,8 @@ def _divided(task: Task, pool: Examples, wanted: dict[str, int], met: Met = no_o
     groups: dict[str, list[Example]] = defaultdict(list)
     known: set[str] = set()
     seen = frozenset(met(pool))
-    for place, example in enumerate(pool):
-        group = group_of(task.spec.kind, example)
+    together = groups_together(task.spec.kind, pool)
+    for place, (example, group) in enumerate(zip(pool, together, strict=True)):
         groups[group].append(example)
         if place in seen:
             known.add(group)
@@ -201,7 +201,8 @@ def label_names(found: Sequence[str], own: Sequence[str]) -> tuple[dict[str, str
         names, why = dict(zip(sorted(found), own, strict=True)), " (in alphabetical order; the model names none)"
     else:
         raise UserError(
-            f"labels: the model answers {_few(own)}, the data has {_few(sorted(found))}; rename those of the data"
+            f"labels: the model answers {_few(own)}, the data has {_few(sorted(found))}; rename those of the data, "
+            "or write label_map: {name in the data: name of the model} into the task of a recipe"
         )
     return names, "labels: " + ", ".join(f"{name} = {given}" for name, given in sorted(names.items())) + why
 

@@ -16,6 +16,7 @@ from eval.data.beir import USUAL_TOKENS, tell_long
 from eval.data.columns import named_columns
 from eval.data.item_checks import Checker
 from eval.data.nearest import with_nearest
+from eval.data.repeated import with_groups_of_copies
 from eval.data.sources import find_sources, in_memory, is_dataset, is_frame, is_rows, unread_split
 from eval.data.split_reading import read_splits, truths
 from eval.errors import UserError, did_you_mean
@@ -313,18 +314,19 @@ def load_task(
         found = ", ".join(f"column {column!r} as {field}" for field, column in checker.found.items())
         logger.info("data: took %s; columns: (or --text, --label) names others", found)
     spec = spec.model_copy(update=_found(spec, checker, metric))
-    spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
     misfit = unfit(spec.metric, spec)
     if misfit:
         raise UserError(f"metric: {misfit}")
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
+    spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
     if checker.kind.searches:
         said = spec.max_length if "max_length" in spec.model_fields_set else USUAL_TOKENS
         tell_long(str(data), chain.from_iterable(splits.values()), said)
         splits = with_nearest(spec.first_stage, embedder, splits)
-    splits = _arranged(checker.kind, spec, splits)
     named = (files or {}).values() if data is None else [data]
-    return Task(spec, splits, "" if in_memory(data) else ", ".join(map(str, named)))
+    source = "" if in_memory(data) else ", ".join(map(str, named))
+    splits = with_groups_of_copies(kind, _arranged(checker.kind, spec, splits), source or "data")
+    return Task(spec, splits, source)
 
 
 def _found(spec: TaskSpec, checker: Checker, metric: str | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from eval.data.loading import Task, balanced_weights
 from eval.data.readers import format_of
 from eval.errors import UserError, quantity
 from eval.examples import TEXTS
+from eval.kinds.example_inputs import inputs_of
 from eval.kinds.kind_registry import kind_of
 from eval.task import SELECT, Example, Examples
 
@@ -203,8 +205,8 @@ def _groups(task: Task) -> dict[str, list[int]]:
     """Return the places of each group of the training examples of which all have labels."""
     kind = kind_of(task.spec.kind)
     groups: dict[str, list[int]] = defaultdict(list)
-    for place, example in enumerate(task.train):
-        groups[group_of(task.spec.kind, example)].append(place)
+    for place, group in enumerate(groups_together(task.spec.kind, task.train)):
+        groups[group].append(place)
     return {
         group: places
         for group, places in groups.items()
@@ -218,8 +220,35 @@ def _labels(kind: Kind, example: Example) -> set[str]:
     return set(kind.labels_in(example[truth])) if kind.labelled and truth is not None and truth in example else set()
 
 
+def groups_together(kind: str, examples: Iterable[Example]) -> list[str]:
+    """Return for each example what it has in common with those that must be on its side of a division.
+
+    That is its group, else what is read. Groups that hold the same text are one, named by the first of them in order.
+
+    Args:
+        kind: Kind of task.
+        examples: The examples.
+    """
+    own, read = [], []
+    for example in examples:
+        own.append(group_of(kind, example))
+        read.append(inputs_of(kind, example))
+    first = dict(zip(own, own, strict=True))
+
+    def root(group: str) -> str:
+        while first[group] != group:
+            first[group] = group = first[first[group]]
+        return group
+
+    holder: dict[str, str] = {}
+    for group, text in zip(own, read, strict=True):
+        low, high = sorted((root(group), root(holder.setdefault(text, group))))
+        first[high] = low
+    return [root(group) for group in own]
+
+
 def group_of(kind: str, example: Example) -> str:
-    """Return what an example has in common with those that must be on its side: its group, else what is read."""
+    """Return the group of an example, else what is read of it."""
     asked = kind_of(kind)
     group = example.get("group") or asked.group_of(example)
     read = {name: value for name, value in example.items() if name not in asked.gold and name != "id"}

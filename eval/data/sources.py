@@ -248,6 +248,8 @@ def _from_hub(name: str) -> Any:
         raise UserError(
             f"{name}: no such file or folder, and no hub name (owner/name or owner/name:config) either{near_path(name)}"
         )
+    if Path(name).parent.is_dir() or name.lower().removesuffix(".gz").endswith(FORMATS):
+        raise UserError(f"{name}: there is no such file or folder{near_path(name)}")
     import datasets
 
     try:

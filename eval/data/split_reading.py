@@ -106,8 +106,12 @@ def _read_split(
         if not row.problem:  # its columns are those of the file
             checker.match(row.values, labelled, alone=labelled and not may_lack)
             break
-    for number, row in enumerate(chain(head, rows)):
-        if number == 0 and may_lack:
+    every: Iterable[Row] = chain(head, rows)
+    if may_lack and name == "test":  # with some truths, those that are missing are mistakes
+        every = list(every)
+        labelled = any(row.problem or checker.has_truth(row) for row in every)
+    for number, row in enumerate(every):
+        if number == 0 and may_lack and name != "test":
             labelled = bool(row.problem) or checker.has_truth(row)
         try:
             items.append(checker.check(row, labelled))

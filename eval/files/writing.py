@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from eval.errors import CompressError
+from eval.errors import CompressError, UserError
 from eval.files.full_disk import full_disk
 
 fcntl: Any
@@ -95,6 +95,19 @@ def exclusive(folder: Path) -> Iterator[None]:
             lock_file(folder).unlink()  # two may get in now, and both find the folder
     finally:
         lock.release()
+
+
+def refuse_unwritable(place: Path) -> None:
+    """Refuse a file or folder that cannot be written where it is wanted, before the work whose result it shall hold.
+
+    Raises:
+        UserError: If the disk refuses.
+    """
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.rmdir(tempfile.mkdtemp(prefix=".", dir=place.parent))
+    except OSError as error:
+        raise UserError(f"{place}: cannot be written ({error.strerror or error}); choose another place") from error
 
 
 def lock_file(folder: Path) -> Path:

@@ -122,12 +122,14 @@ class PairedDifference:
     def units_needed(self, margin: float) -> int | None:
         """Return how many units would show the margin in four of five cases, if the models were equally good.
 
-        They are taken to differ as often and by as much as here.
+        They are taken to differ as often and by as much as here. None with several seeds, whose spread more units do
+        not make smaller.
         """
-        if not self.known or not 0 < margin < self.effect:
+        if not self.known or self._seed_error or not 0 < margin < self.effect:
             return None
         return examples_needed(self.counts.share, margin / self.effect)
 
     def smallest_margin(self, confidence: float = 0.95) -> float:
-        """Return the smallest margin that these units would show as often; NaN where there is no interval."""
-        return self.effect * smallest_margin(self.counts, confidence=confidence) if self.known else math.nan
+        """Return the smallest margin that these units would show as often; NaN without an interval or of more seeds."""
+        known = self.known and not self._seed_error
+        return self.effect * smallest_margin(self.counts, confidence=confidence) if known else math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Literal
 
 from eval.proof.known_examples import met
@@ -48,10 +49,11 @@ def role_of(
         said |= {f"{what}, {reference.name}": used for what, used in _said(reference).items()}
     found = {what: used for what, used in said.items() if used == examples.digest}
     if kind is not None:
-        for what, used in said.items():
-            shared = () if what in found else met(kind, examples, used)
-            if len(shared) > SHARED * len(examples):
-                found[f"{what} on {len(shared):,} of the {len(examples):,}"] = used
+        shared = {what: met(kind, examples, used) for what, used in said.items() if what not in found}
+        if len(set(chain.from_iterable(shared.values()))) > SHARED * len(examples):
+            for what, places in shared.items():
+                if places:
+                    found[f"{what} on {len(places):,} of the {len(examples):,}"] = said[what]
     if split in APART:
         found |= {f"the split {split}": examples.digest}
     return ("selection" if found else "final"), found

@@ -29,8 +29,8 @@ def score_interval(parts: ArrayLike, confidence: float = 0.95) -> Interval:
     Examples:
         >>> score_interval([[1.0, 0.0, 1.0, 1.0]]).value
         0.75
-        >>> score_interval([[1.0, 1.0, 1.0]])
-        Interval(value=1.0, low=1.0, high=1.0)
+        >>> score_interval([[1.0] * 50])  # no error was seen, which does not say that there is none
+        Interval(value=1.0, low=0.9286524008666412, high=1.0)
     """
     found = np.asarray(parts, dtype=np.float64)
     value, terms = float(found.mean()), []
@@ -39,7 +39,20 @@ def score_interval(parts: ArrayLike, confidence: float = 0.95) -> Interval:
             terms.append((float(means.var(ddof=1)) / len(means), len(means) - 1))
     variance = sum(term for term, _ in terms)
     if not variance:
-        return Interval(value, value, value)
+        return _of_one_value(value, found.shape[1], confidence)
     freedom = variance**2 / sum(term**2 / count for term, count in terms)
     half = quantile(0.5 + confidence / 2, freedom) * math.sqrt(variance)
     return Interval(value, value - half, value + half)
+
+
+def _of_one_value(value: float, units: int, confidence: float) -> Interval:
+    """Return the interval where all units contribute the same: Wilson's of a share of 0 or 1, else none is known.
+
+    Source:
+        Wilson 1927, Journal of the American Statistical Association 22.
+    """
+    if units < 2 or value not in (0.0, 1.0):
+        return Interval(value, math.nan, math.nan)
+    square = quantile(0.5 + confidence / 2, math.inf) ** 2
+    missed = square / (units + square)
+    return Interval(value, 1 - missed, 1.0) if value else Interval(value, 0.0, missed)

@@ -136,7 +136,7 @@ class Accumulation:
         outputs = {key: self._gathered(tensor, sizes).requires_grad_() for key, tensor in own.items()}
         with self.accelerator.autocast():
             terms = bound.loss(Signals.of(outputs), whole)
-        self._backward(bound, sum(terms.values()))
+        torch.autograd.backward(self._trained(bound, sum(terms.values())))  # the second pass has float16's scale
         for piece, state in zip(pieces, states, strict=True):
             set_random_states(state)
             with self.accelerator.autocast():
@@ -158,12 +158,16 @@ class Accumulation:
         return torch.cat([part[:size] for part, size in zip(every, sizes, strict=True)])
 
     def _backward(self, bound: BoundTask, loss: Any) -> None:
+        self.accelerator.backward(self._trained(bound, loss))
+
+    def _trained(self, bound: BoundTask, loss: Any) -> Tensor:
+        """Return a loss whose gradient reaches something that is trained."""
         if not (isinstance(loss, Tensor) and loss.requires_grad):
             raise UserError(
                 f"training of {bound.student.name}: nothing that the loss reads is trained; freeze less, or leave out "
                 "unfreeze, which begins with the head"
             )
-        self.accelerator.backward(loss)
+        return loss
 
     def _tokens(self, pieces: Sequence[Batch]) -> int:
         count = sum((float(piece.mask.sum()) for piece in pieces), 0.0)  # of one type, in a process without rows too

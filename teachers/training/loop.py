@@ -349,7 +349,8 @@ class _Loop:
         self.figures.scores = {name: figures[name] for name in ("score", "agreement") if name in figures}
         if "score" not in entry or not settled:  # vectors of texts of which nothing is known; not yet its last shape
             return
-        if train_state.best is not None and entry["score"] <= train_state.best:
+        best = -math.inf if train_state.best is None else train_state.best
+        if not entry["score"] > best:  # nor where a metric could not be computed
             train_state.stale += 1
             return
         train_state.best, train_state.stale = entry["score"], 0

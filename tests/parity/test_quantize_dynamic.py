@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from compress.engine.steps import run as run_steps
 from compress.export.check.arithmetic import product
 from compress.modules.int8_scheme import Int8, is_excluded, quantize_rows, quantize_weight
 from compress.onnx_graph.float_graph import float_graph
@@ -20,8 +21,10 @@ from compress.onnx_graph.rewrites import einsum_as_product, module_of, tidy
 from compress.quantize.calibration import Calibration
 from compress.quantize.dynamic import DynamicQuantization, mixed
 from compress.recipe import Recipe
+from compress.registry import get
 from compress.technique import Inputs
 from eval.cost.machine import cpu_features
+from eval.errors import UserError
 from tests.avx2 import saturating_product
 from tests.tiny import FAMILIES, at_first, tiny_task, tiny_taskmodel
 
@@ -460,3 +463,11 @@ def test_a_pattern_that_names_nothing_is_refused():
     (problem,) = DynamicQuantization(exclude=("clasifier",)).check(model, Inputs())
     assert problem.startswith("quantize.dynamic: exclude: no module is called 'clasifier'")
     assert "did you mean 'classifier'" in problem
+
+
+@pytest.mark.parametrize("name", ["quantize.dynamic", "quantize.static"])
+def test_what_is_packed_already_is_refused(name):
+    task = tiny_task()
+    packed = run_steps(Recipe(steps=(get("quantize.weights")(),)), tiny_taskmodel("bert", task.spec), Inputs())
+    with pytest.raises(UserError, match=f"{name}: its matrices are packed by an earlier step"):
+        run_steps(Recipe(steps=(get(name)(),)), packed, Inputs(train=task.train, calibration=task.train))

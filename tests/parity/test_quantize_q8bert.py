@@ -392,6 +392,34 @@ def test_codes_of_the_export_are_those_of_the_model(per_channel, tmp_path):
         np.testing.assert_array_equal(rows, codes)
 
 
+@pytest.mark.parametrize("reduce_range", [True, False])
+def test_a_table_that_is_tied_has_in_the_export_the_codes_of_the_model(reduce_range, tmp_path):
+    import onnx
+
+    task = tiny_task("masked-lm")
+    result = trained(tiny_taskmodel("bert", task.spec), task, reduce_range=reduce_range)
+    export_onnx(result, tmp_path / "int8", examples=task.validation)
+    graph = onnx.load(str(tmp_path / "int8" / "model.onnx")).graph
+    arrays = {weight.name: onnx.numpy_helper.to_array(weight) for weight in graph.initializer}
+    codes = result.model.bert.embeddings.word_embeddings.codes.numpy()
+    (rows,) = (array for name, array in arrays.items() if name.endswith("_rows") and array.shape == codes.shape)
+    np.testing.assert_array_equal(rows, codes)
+    assert np.abs(codes).max() == (64 if reduce_range else 127)
+
+
+def test_a_bias_beside_a_row_of_zeros_stays():
+    linear = nn.Linear(4, 3)
+    with torch.no_grad():
+        linear.weight[1] = 0.0
+        linear.bias.copy_(torch.tensor([0.25, -1.5, 0.5]))
+    made = FakeQuantLinear(linear, 127, True, 0.9, False)
+    made.train()(torch.randn(5, 4))
+    frozen = made.frozen({})
+    assert frozen.bias[1].item() == -1.5
+    np.testing.assert_allclose(frozen.bias.detach(), [0.25, -1.5, 0.5], atol=1e-3)
+    np.testing.assert_allclose(frozen(torch.randn(2, 4))[:, 1].detach(), -1.5)
+
+
 def test_a_float_export_rounds_as_the_model_does(tmp_path):
     task = tiny_task()
     result = trained(tiny_taskmodel("distilbert", task.spec), task)

@@ -25,7 +25,7 @@ from eval.inference import predict
 from teachers.anatomy.encoder import layers
 from teachers.losses.task_loss import task_loss
 from teachers.signals.hooks import observe
-from teachers.taskmodel import TaskModel
+from teachers.taskmodel import TaskModel, evaluating
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -379,3 +379,47 @@ def test_a_tied_head_has_the_codes_of_its_table(pruned, tmp_path):
         assert all(getattr(table, name) is getattr(head, name) for name in ("codes", "scale", "offset", "zero"))
         assert np.allclose(model.forward(inputs), result.forward(inputs), atol=1e-5)
         assert np.allclose(head(torch.eye(head.columns)).T.detach(), table.matrix(), atol=1e-6)
+
+
+def test_a_word_decoder_that_is_tied_is_rounded_while_it_is_trained(monkeypatch):
+    task = tiny_task("masked-lm")
+    model = tiny_taskmodel("bert", task.spec)
+    seen = {}
+    ids = torch.arange(5, 25)[None]
+
+    def logits(network):
+        with evaluating(network):
+            return network(input_ids=ids).logits
+
+    def undo(self):
+        network = model.model
+        table, decoder = network.bert.embeddings.word_embeddings, network.cls.predictions.decoder
+        seen["same"] = torch.equal(table.weight, decoder.weight)
+        seen["levels"] = max(len(row.round(decimals=4).unique()) for row in decoder.weight)
+        seen["logits"] = logits(network)
+        original(self)
+
+    original = Rounding.undo
+    monkeypatch.setattr("compress.modules.rounding.Rounding.undo", undo)
+    technique = QBert(**{**LEAST, "bits": 8, "word_bits": 2, "activation_bits": None})
+    outcome = technique.apply(model, Inputs(train=task.train), torch.Generator().manual_seed(1))
+    assert seen["same"]
+    assert seen["levels"] <= 4
+    np.testing.assert_allclose(logits(outcome.model.model), seen["logits"], atol=1e-4)
+
+
+def test_eigenvalues_of_other_weights_or_settings_are_measured_anew(tmp_path):
+    task = tiny_task("classification")
+    quick = {"portions": 1, "portion_examples": 4, "power_steps": 2}
+
+    def found(seed=0, **changes):
+        inputs = Inputs(train=task.train, folder=tmp_path)
+        model = tiny_taskmodel("bert", task.spec, seed=seed)
+        return layer_eigenvalues(QBert(**quick | changes), model, inputs, torch.Generator().manual_seed(3))
+
+    first = found()
+    kept = (tmp_path / "eigenvalues.json").read_bytes()
+    assert found() == first
+    assert (tmp_path / "eigenvalues.json").read_bytes() == kept
+    assert found(seed=5) != first
+    assert [len(values) for values in found(portions=2)] == [2] * len(first)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from compress.testing.tiny import tiny_spec, tiny_task
-from eval.data.loading import Task, balanced_weights
-from eval.data.roles import LEAST, MOST, assign_roles, group_of, read_as
+from eval.data.loading import Task, balanced_weights, load_task
+from eval.data.roles import LEAST, MOST, assign_roles, group_of, groups_together, read_as
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
 
@@ -200,3 +202,28 @@ def test_roles_are_assigned_once() -> None:
     once = assign_roles(task_of(train=films(300), validation=films(50))).task
     again = assign_roles(once).task
     assert (again.select.digest, again.train.digest) == (once.select.digest, once.train.digest)
+
+
+def test_equal_texts_of_different_groups_are_on_one_side(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n % 200}", "label": "ab"[n % 2], "group": f"doc {n}"} for n in range(400)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = load_task("classification", tmp_path)
+    roles = assign_roles(task, "auto", "auto")
+    sides = [{example["text"] for example in split} for split in roles.task.splits.values()]
+    assert len(sides) == 3
+    assert sum(map(len, sides)) == 200
+    keys = groups_together("classification", task.train)
+    assert len(set(keys)) == 200
+    alone = Examples([{"text": "a", "label": "b", "group": "g"}, {"text": "c", "label": "b"}], "train")
+    assert groups_together("classification", alone) == [group_of("classification", one) for one in alone]
+
+
+def test_a_truth_that_only_the_first_test_example_lacks_is_a_mistake(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": "ab"[n % 2]} for n in range(40)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lacking = [{"text": "first"}, *rows[:9]]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lacking))
+    with pytest.raises(UserError, match=r"test\.jsonl:1"):
+        load_task("classification", tmp_path)
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in lacking))
+    assert not any("label" in example for example in load_task("classification", tmp_path).test)

@@ -72,9 +72,9 @@ def write_golden_vectors(
 
     It lists rows: ``example`` (the text), ``window`` (which input of a long one), ``inputs`` (its ids, without
     padding), ``logits`` (what the export gave them in ONNX Runtime here) and ``torch`` (what the torch model did), both
-    ``[C]`` or ``[length, C]``; and ``limit``, the largest difference to ``logits`` that a correct runtime may have. A
-    number of a vector is small beside its noise, so there the limit of 8 bits is no less than the largest difference of
-    ``logits`` and ``torch``: a step that another runtime takes the other way moves a vector as far as rounding does.
+    ``[C]`` or ``[length, C]``; and ``limit``, the largest difference to ``logits`` that a correct runtime may have.
+    Logits may be small beside the noise of 8 bits, so there the limit is no less than the largest difference of
+    ``logits`` and ``torch``: a step that another runtime takes the other way moves an answer as far as rounding does.
 
     Args:
         folder: The export, whose own answers are taken.
@@ -96,7 +96,7 @@ def write_golden_vectors(
             answers = {"logits": _plain(logits), "torch": _plain(expected)}
             rows.append({"example": encoder.kind.plain(example), "window": window, "inputs": ids, **answers})
     limit = max(LEAST_LIMIT, (TOLERANCE if exact else INT8_MARGIN) * scale)
-    if not exact and encoder.kind.vectors:
+    if not exact:
         limit = max(limit, rounded)
     content = {"format": FORMAT, "exact": exact, "limit": float(f"{limit:.3g}"), "rows": rows}
     atomic_write(folder / FILE, (json.dumps(content, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
