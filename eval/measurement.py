@@ -20,6 +20,7 @@ from eval.data.loading import Task
 from eval.errors import UserError, quantity
 from eval.inference import Predictor, answered, batches_by_length, completed, on_gpu
 from eval.kinds.kind_registry import all_kinds, kind_of
+from eval.kinds.other_form import other_form
 from eval.metrics.own_metric import Function, OwnMetric
 from eval.naming import public_name
 from eval.predictions import Kept

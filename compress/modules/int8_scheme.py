@@ -94,15 +94,14 @@ def unmatched(patterns: Iterable[str], modules: Sequence[str]) -> list[str]:
 
 
 def packed_before(network: Any) -> list[str]:
-    """Return why there is nothing to quantize in a network, all of whose matrices are packed; else nothing."""
+    """Return why there is nothing to quantize in a network, whose layers are packed; else nothing."""
     from torch import nn
 
-    kinds = [type(part) for part in network.modules() if isinstance(part, nn.Linear)]
-    packed = any(type(part).__name__ == "PackedLinear" for part in network.modules())
-    if packed and nn.Linear not in kinds:
-        return [
-            "its matrices are packed by an earlier step, so there is nothing left to quantize; leave one of them out"
-        ]
+    from teachers.anatomy.encoder import layer_count, layers
+
+    inside = [part for layer in (layers(network) if layer_count(network) else ()) for part in layer.modules()]
+    if any(type(part).__name__ == "PackedLinear" for part in inside) and not any(type(p) is nn.Linear for p in inside):
+        return ["its layers are packed by an earlier step, so there is nothing left to quantize; leave one of them out"]
     return []
 
 

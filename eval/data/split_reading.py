@@ -107,7 +107,7 @@ def _read_split(
             checker.match(row.values, labelled, alone=labelled and not may_lack)
             break
     every: Iterable[Row] = chain(head, rows)
-    if may_lack and name == "test":  # with some truths, those that are missing are mistakes
+    if may_lack and name == "test":  # with some truths, those that are missing are errors
         every = list(every)
         labelled = any(row.problem or checker.has_truth(row) for row in every)
     for number, row in enumerate(every):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from eval.examples import Asks
+from typing import TYPE_CHECKING
+
 from eval.kinds.kind_registry import kind_of
 
+if TYPE_CHECKING:
+    from eval.task import TaskSpec
 
-def other_form(name: str, spec: Asks, pair: bool) -> list[str]:
+
+def other_form(name: str, spec: TaskSpec, pair: bool) -> list[str]:
     """Return why a model does not read what a task has: pairs of texts, or single ones; nothing if it does.
 
     Args:

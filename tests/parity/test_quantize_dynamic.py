@@ -469,5 +469,5 @@ def test_a_pattern_that_names_nothing_is_refused():
 def test_what_is_packed_already_is_refused(name):
     task = tiny_task()
     packed = run_steps(Recipe(steps=(get("quantize.weights")(),)), tiny_taskmodel("bert", task.spec), Inputs())
-    with pytest.raises(UserError, match=f"{name}: its matrices are packed by an earlier step"):
+    with pytest.raises(UserError, match=f"{name}: its layers are packed by an earlier step"):
         run_steps(Recipe(steps=(get(name)(),)), packed, Inputs(train=task.train, calibration=task.train))
