@@ -302,7 +302,7 @@ def _mismatches(model: Predictor, spec: TaskSpec) -> list[str]:
         return [
             f"{model.name}: cannot answer {few}; its labels are {own}; load the task with a label_map, or another model"
         ]
-    return other_form(model.name, spec, settings.pair)
+    return other_form(model.name, spec.kind, spec.pair, settings.pair)
 
 
 def _answered(

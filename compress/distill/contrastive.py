@@ -13,8 +13,8 @@ from torch import Tensor
 from compress.distill.components.distillation import Distillation
 from compress.distill.components.distillation_losses import kl_divergence
 from compress.distill.components.hard_negatives import mined
+from compress.distill.components.row_vectors import row_vectors
 from compress.technique import Inputs
-from eval.inference import batches_by_length
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import family_of
@@ -97,7 +97,7 @@ class ContrastiveDistillation(Distillation):
         """Compute or find the teacher's vectors, and mine each query's hard negatives with them."""
         del student
         reader, pairs = teacher.read(rows), TextPairs.of(rows)
-        found = mined(pairs, _vectors(rows, reader), self.negatives, self.margin) if self.negatives else {}
+        found = mined(pairs, row_vectors(rows, reader), self.negatives, self.margin) if self.negatives else {}
         return ContrastiveLoss(self, rows, reader, pairs, found)
 
 
@@ -183,12 +183,3 @@ def choice_kl(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         (0.0, 0.304)
     """
     return kl_divergence(student / temperature, teacher / temperature)
-
-
-def _vectors(rows: EncodedDataset, reader: Reader) -> Tensor:
-    """Return the teacher's vector of every row, ``[rows, d]``."""
-    found: dict[int, Tensor] = {}
-    with torch.no_grad():
-        for numbers in batches_by_length(rows.lengths, 32):
-            found |= dict(zip(numbers, reader(rows.batch(numbers)).logits.float().cpu(), strict=True))
-    return torch.stack([found[row] for row in range(len(rows))])

@@ -30,8 +30,8 @@ class ListwiseDistillation(QueryDistillation):
         cross_encoder: For an embedder, and only there: the model folder or hub name of the cross-encoder, which stands
             beside the recipe's own teacher.
         scale: For an embedder: what its cosine is multiplied by to be a score, as cosines lie between -1 and 1. By
-            default the mean over queries of the range of the cross-encoder's scores: about 1 for one that learned
-            grades of 0 and 1, about 10 to 20 for one of MS MARCO.
+            default that by which the scores of a query range as far as the cross-encoder's, on average, before anything
+            is learned; so the order is learned, and not the size of the other's scores.
         training: How weights are updated. An embedder's ``batch_size`` counts texts, two a pair.
 
     Needs:

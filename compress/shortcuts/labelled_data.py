@@ -70,7 +70,7 @@ def given_data(
         task, notes = _task_for_model(
             spec, data, named_columns(kind_of(spec.kind), text, label), lambda read: divide(read, known)
         )
-        if problems := other_form(model.name, task.spec, spec.pair):
+        if problems := other_form(model.name, spec.kind, task.spec.pair, spec.pair):
             raise UserError(*problems)
         _refuse_known(task, known)
         own.keep_data({f"{name}.jsonl": _json_lines(split) for name, split in task.splits.items()})

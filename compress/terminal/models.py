@@ -211,7 +211,7 @@ def with_data(
     if kind is None and not truths and _lacks_truths(own.kind, data, columns):
         return model, _texts_of(own, data, columns)
     task = choosing(task_for(own, data, kind, columns=columns))
-    if kind is None and (problems := other_form(model.name, task.spec, own.pair)):
+    if kind is None and (problems := other_form(model.name, own.kind, task.spec.pair, own.pair)):
         raise UserError(*problems)
     return answering(model, task.spec), task
 

@@ -242,8 +242,9 @@ def load_task(
         negatives: For retrieval and reranking: as in ``TaskSpec``; by default 4.
         first_stage: For reranking: what finds the documents that are sorted: ``bm25``, by default, or the folder of an
             embedder, which ``embedder`` opens.
-        class_weights: ``balanced`` (n / (classes * count), over the whole train split), or the weight of some labels,
-            where others weigh 1; for multilabel that of its examples, against those without it.
+        class_weights: ``balanced`` (n / (classes * count) over the training examples that are used, or over the whole
+            split where a limit leaves a label out), or the weight of some labels, where others weigh 1; for multilabel
+            that of its examples, against those without it.
         choose_thresholds: For multilabel: whether whatever is trained gets, for each label, the probability from which
             it is answered that is best for ``Task.select``; by default it is 0.5. For qa-with-null likewise the null
             threshold; by default it is chosen, else it is 0.
@@ -317,8 +318,11 @@ def load_task(
     misfit = unfit(spec.metric, spec)
     if misfit:
         raise UserError(f"metric: {misfit}")
+    whole = splits.get("train", ())
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
-    spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, splits.get("train", ()))})
+    used = splits.get("train", ())
+    kept = used if {*truths(checker.kind, used)} == {*truths(checker.kind, whole)} else whole
+    spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, kept)})
     if checker.kind.searches:
         said = spec.max_length if "max_length" in spec.model_fields_set else USUAL_TOKENS
         tell_long(str(data), chain.from_iterable(splits.values()), said)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from eval.kinds.kind_registry import kind_of
 
-if TYPE_CHECKING:
-    from eval.task import TaskSpec
+FORMS = {True: "pairs of texts", False: "single texts"}
 
 
-def other_form(name: str, spec: TaskSpec, pair: bool) -> list[str]:
-    """Return why a model does not read what a task has: pairs of texts, or single ones; nothing if it does.
+def other_form(name: str, kind: str, pair: bool, reads_pairs: bool) -> list[str]:
+    """Return why a model does not read the texts of a task; nothing if it does.
 
     Args:
         name: What the sentence calls the model.
-        spec: The task.
-        pair: Whether the model reads pairs.
+        kind: Kind of task.
+        pair: Whether the task has pairs.
+        reads_pairs: Whether the model reads pairs.
     """
-    if pair == spec.pair or not kind_of(spec.kind).pairs:
+    if pair == reads_pairs or not kind_of(kind).pairs:
         return []
-    wants = {True: "pairs of texts", False: "single texts"}
-    return [f"{name}: takes {wants[pair]}, the task has {wants[spec.pair]}"]
+    return [f"{name}: takes {FORMS[reads_pairs]}, the task has {FORMS[pair]}"]

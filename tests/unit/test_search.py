@@ -254,10 +254,9 @@ def test_verdicts_of_several_winners_hold_together():
 
 def test_a_search_says_what_it_needs_and_touches_no_other_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="is not empty; add --resume"):
-        search(budget(optimise="score"), tmp_path)
-    with pytest.raises(UserError, match="holds no search to go on with"):
-        search(budget(optimise="score"), tmp_path, resume=True)
+    for resume in (False, True):
+        with pytest.raises(UserError, match="holds no search to go on with"):
+            search(budget(optimise="score"), tmp_path, resume=resume)
     (tmp_path / "budget.yaml").write_text(yaml.safe_dump({**budget(optimise="bytes", limits=["loss <= 1"]).plain()}))
     with pytest.raises(UserError, match="holds a search for something else"):
         search(budget(optimise="score"), tmp_path, resume=True)

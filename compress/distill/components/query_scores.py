@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,9 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from compress.artifact.artifact import load_model
 from compress.distill.components.distillation import Distillation, FromTeacher
+from compress.distill.components.row_vectors import row_vectors
 from compress.technique import Inputs, Need
+from eval.cost.size import device_of
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
@@ -23,7 +26,8 @@ from teachers.anatomy.encoder import family_of, max_tokens
 from teachers.data.encoded_dataset import Batch, EncodedDataset
 from teachers.losses.loss import Loss
 from teachers.losses.ranking import queries, scores
-from teachers.signals.hooks import Signals
+from teachers.signals.hooks import NOTHING, Signals
+from teachers.signals.live_reader import LiveReader
 from teachers.signals.model_teacher import ModelTeacher, TeacherSource
 from teachers.taskmodel import TaskModel
 from teachers.training.scoring import rows_of
@@ -36,8 +40,8 @@ class QueryDistillation(Distillation):
 
     Attributes:
         cross_encoder: A model folder or hub name whose scores an embedder learns.
-        scale: For an embedder: what the cosine of query and passage is multiplied by to be a score. By default the mean
-            over queries of the range of the cross-encoder's scores.
+        scale: For an embedder: what the cosine of query and passage is multiplied by to be a score. By default that by
+            which the scores of a query range as far as the cross-encoder's, on average, before anything is learned.
     """
 
     cross_encoder: str | None = None
@@ -100,8 +104,14 @@ class QueryDistillation(Distillation):
         known, groups, scale = pair_scores(teacher, rows.examples), queries(rows), self.scale
         wanted = lambda batch, examples: known[examples].to(batch.rows.device)  # noqa: E731
         if scale is None:
-            scale = mean_range(known[[feature.example for feature in rows.features]], groups) or 1.0
-            logger.info("%s: scale %.4g, the mean range of the cross-encoder's scores of a query", self.name, scale)
+            cosines = start_cosines(student, rows)
+            pairs = [row for row, cosine in enumerate(cosines.tolist()) if cosine == cosine]
+            of_pair = known[[rows.features[row].example for row in pairs]]
+            own, other = (mean_range(one, [groups[row] for row in pairs]) for one in (cosines[pairs], of_pair))
+            scale = other / own if own and other else 1.0
+            logger.info(
+                "%s: scale %.4g; with it a query's scores range as far as the cross-encoder's", self.name, scale
+            )
         return QueryScores(rows, groups, wanted, scale)
 
 
@@ -186,6 +196,18 @@ class QueryLoss(Loss):
 
     def __init__(self, scored: QueryScores) -> None:
         self.scored, self.groups = scored, scored.groups
+
+
+def start_cosines(student: TaskModel, rows: EncodedDataset) -> Tensor:
+    """Return the cosine of every pair at the row of its query, ``[rows]``; not a number at other rows."""
+    reader = LiveReader(student, NOTHING)
+    device = device_of(student.model)
+    vectors = row_vectors(rows, lambda batch: reader(batch.to(device)))
+    found = torch.full((len(rows),), float("nan"))
+    examples = [feature.example for feature in rows.features]
+    queries = [row for row, (one, following) in enumerate(pairwise(examples)) if one == following]
+    found[queries] = F.cosine_similarity(vectors[queries], vectors[[row + 1 for row in queries]], dim=-1)
+    return found
 
 
 def mean_range(scores: Tensor, groups: Sequence[int]) -> float:
