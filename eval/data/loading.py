@@ -320,9 +320,8 @@ def load_task(
         raise UserError(f"metric: {misfit}")
     whole = splits.get("train", ())
     splits = {name: split.sample(limit[name], seed) if name in limit else split for name, split in splits.items()}
-    used = splits.get("train", ())
-    kept = used if {*truths(checker.kind, used)} == {*truths(checker.kind, whole)} else whole
-    spec = spec.model_copy(update={"class_weights": _weights(spec, class_weights, kept)})
+    weights = _weights(spec, class_weights, splits.get("train", ()), whole)
+    spec = spec.model_copy(update={"class_weights": weights})
     if checker.kind.searches:
         said = spec.max_length if "max_length" in spec.model_fields_set else USUAL_TOKENS
         tell_long(str(data), chain.from_iterable(splits.values()), said)
@@ -367,11 +366,15 @@ def balanced_weights(spec: TaskSpec, train: Iterable[Example]) -> tuple[float, .
     return tuple(counts.total() / (len(spec.labels) * counts[label]) for label in spec.labels)
 
 
-def _weights(spec: TaskSpec, given: Weights | None, train: Iterable[Example]) -> tuple[float, ...] | None:
+def _weights(
+    spec: TaskSpec, given: Weights | None, used: Iterable[Example], whole: Iterable[Example]
+) -> tuple[float, ...] | None:
+    """Return the weight of each label; ``whole`` is the split of which ``used`` is what a limit leaves."""
     if given is None:
         return None
     if isinstance(given, str):
-        return balanced_weights(spec, train)
+        has_all = set(spec.labels) <= {*truths(kind_of(spec.kind), used)}
+        return balanced_weights(spec, used if has_all else whole)
     known = frozenset(spec.labels)
     problems = [
         f"class_weights: there is no label {label!r}{did_you_mean(label, spec.labels)}"
