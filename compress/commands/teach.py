@@ -82,11 +82,11 @@ def teach(
         raise UserError(f"{recipe}: has no teacher with a finetune or a pretrain block; there is nothing to teach")
     if wanted.teacher.finetune is not None and not (wanted.task or wanted.tasks):
         raise UserError(f"{recipe}: teacher.finetune needs a task")
-    if is_first() and out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
     if is_first() and out is not None:
         from eval.files.writing import refuse_unwritable
 
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"{out}: is there already and not empty; choose another --out or remove it")
         refuse_unwritable(out)
 
     from compress.engine.tracked_run import tracked

@@ -78,7 +78,7 @@ def layer_eigenvalues(
         generator: Draws the portions and the first vectors.
     """
     file = None if inputs.folder is None else inputs.folder / KEPT
-    key = _key(technique, student, inputs, generator)
+    key = "" if file is None else _key(technique, student, inputs, generator)
     if file is not None and file.is_file():
         cure = f"remove {file}"
         kept: _Kept = typed(read_values(file, cure), _Kept, str(file), cure)

@@ -106,13 +106,11 @@ def _read_split(
         if not row.problem:  # its columns are those of the file
             checker.match(row.values, labelled, alone=labelled and not may_lack)
             break
-    every: Iterable[Row] = chain(head, rows)
     if may_lack and name == "test":  # with some truths, those that are missing are errors
-        every = list(every)
-        labelled = any(row.problem or checker.has_truth(row) for row in every)
-    for number, row in enumerate(every):
-        if number == 0 and may_lack and name != "test":
-            labelled = bool(row.problem) or checker.has_truth(row)
+        head += rows
+    if may_lack:
+        labelled = any(row.problem or checker.has_truth(row) for row in (head if name == "test" else head[:1]))
+    for row in chain(head, rows):
         try:
             items.append(checker.check(row, labelled))
         except BadItemError as error:

@@ -104,10 +104,9 @@ class QueryDistillation(Distillation):
         known, groups, scale = pair_scores(teacher, rows.examples), queries(rows), self.scale
         wanted = lambda batch, examples: known[examples].to(batch.rows.device)  # noqa: E731
         if scale is None:
-            cosines = start_cosines(student, rows)
-            pairs = [row for row, cosine in enumerate(cosines.tolist()) if cosine == cosine]
+            pairs, cosines = start_cosines(student, rows)
             of_pair = known[[rows.features[row].example for row in pairs]]
-            own, other = (mean_range(one, [groups[row] for row in pairs]) for one in (cosines[pairs], of_pair))
+            own, other = (mean_range(one, [groups[row] for row in pairs]) for one in (cosines, of_pair))
             scale = other / own if own and other else 1.0
             logger.info(
                 "%s: scale %.4g; with it a query's scores range as far as the cross-encoder's", self.name, scale
@@ -198,16 +197,14 @@ class QueryLoss(Loss):
         self.scored, self.groups = scored, scored.groups
 
 
-def start_cosines(student: TaskModel, rows: EncodedDataset) -> Tensor:
-    """Return the cosine of every pair at the row of its query, ``[rows]``; not a number at other rows."""
+def start_cosines(student: TaskModel, rows: EncodedDataset) -> tuple[list[int], Tensor]:
+    """Return the row of the query of every pair, and the student's cosine of the pair, ``[pairs]``."""
     reader = LiveReader(student, NOTHING)
     device = device_of(student.model)
     vectors = row_vectors(rows, lambda batch: reader(batch.to(device)))
-    found = torch.full((len(rows),), float("nan"))
     examples = [feature.example for feature in rows.features]
-    queries = [row for row, (one, following) in enumerate(pairwise(examples)) if one == following]
-    found[queries] = F.cosine_similarity(vectors[queries], vectors[[row + 1 for row in queries]], dim=-1)
-    return found
+    firsts = [row for row, (one, following) in enumerate(pairwise(examples)) if one == following]
+    return firsts, F.cosine_similarity(vectors[firsts], vectors[[row + 1 for row in firsts]], dim=-1)
 
 
 def mean_range(scores: Tensor, groups: Sequence[int]) -> float:
