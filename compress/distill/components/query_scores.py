@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 from teachers.anatomy.encoder import family_of, max_tokens
 from teachers.data.encoded_dataset import Batch, EncodedDataset
+from teachers.data.pair_rows import TextPairs
 from teachers.losses.loss import Loss
 from teachers.losses.ranking import queries, scores
 from teachers.signals.hooks import NOTHING, Signals
@@ -202,8 +202,7 @@ def start_cosines(student: TaskModel, rows: EncodedDataset) -> tuple[list[int], 
     reader = LiveReader(student, NOTHING)
     device = device_of(student.model)
     vectors = row_vectors(rows, lambda batch: reader(batch.to(device)))
-    examples = [feature.example for feature in rows.features]
-    firsts = [row for row, (one, following) in enumerate(pairwise(examples)) if one == following]
+    firsts = [passage - 1 for passage in TextPairs.of(rows).passages]
     return firsts, F.cosine_similarity(vectors[firsts], vectors[[row + 1 for row in firsts]], dim=-1)
 
 
