@@ -21,7 +21,6 @@ from teachers.anatomy.encoder import (
     head_parameters,
     layer_names,
     part_names,
-    word_embeddings,
 )
 from teachers.seeding import seeded
 
@@ -189,12 +188,7 @@ def _norm_names(network: Any) -> set[str]:
 
 def _head_names(network: Any) -> set[str]:
     """Return the names of the parameters of the head; none for a bare encoder, or where it is tied to the words."""
-    if has_decoder(network):
-        words = {id(parameter) for parameter in word_embeddings(network).parameters()}
-        writes = network.get_output_embeddings()
-        own = set() if writes is None else {id(parameter) for parameter in writes.parameters()} - words
-        return {name for name, parameter in network.named_parameters() if id(parameter) in own}
-    return set() if base_encoder(network) is network else set(head_parameters(network))
+    return set() if base_encoder(network) is network and not has_decoder(network) else set(head_parameters(network))
 
 
 def _is_adapters(name: str) -> bool:

@@ -382,7 +382,15 @@ def share_encoder(source: Any, target: Any) -> None:
 
 
 def head_parameters(model: Any) -> dict[str, nn.Parameter]:
-    """Return the parameters of the head by name: all outside of the encoder, and a pooler inside of it."""
+    """Return the parameters of the head by name: all outside of the encoder, and a pooler inside of it.
+
+    Beside a decoder they are those of the output layer, unless it is tied to the word embeddings.
+    """
+    if has_decoder(model):
+        words = {id(parameter) for parameter in word_embeddings(model).parameters()}
+        writes = model.get_output_embeddings()
+        own = set() if writes is None else set(map(id, writes.parameters())) - words
+        return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in own}
     base = family_of(model).base
     return {
         name: parameter

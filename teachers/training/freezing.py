@@ -32,8 +32,7 @@ def freeze(network: Any, training: Training) -> None:
         constant.requires_grad_(False)
     if "encoder" in training.freeze:
         encoder.requires_grad_(False)
-        own_head = encoder is not network and not has_decoder(network)
-        for parameter in head_parameters(network).values() if own_head else ():
+        for parameter in head_parameters(network).values() if encoder is not network else ():
             parameter.requires_grad_(True)
     if "embeddings" in training.freeze:
         word_embeddings(network).requires_grad_(False)

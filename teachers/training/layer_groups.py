@@ -17,9 +17,9 @@ from teachers.anatomy.encoder import (
     decoder_stack,
     family_of,
     has_decoder,
+    head_parameters,
     layer_count,
     layers,
-    word_embeddings,
 )
 
 
@@ -41,9 +41,7 @@ def layer_groups(model: Any) -> list[list[nn.Parameter]]:
     stacked = [list(layer.parameters()) for layer in reversed(layers(model) if layer_count(model) else [])]
     if has_decoder(model):
         stacked[0] = closing + stacked[0]
-        words = {id(parameter) for parameter in word_embeddings(model).parameters()}
-        writes = model.get_output_embeddings()
-        closing = [] if writes is None else [own for own in writes.parameters() if id(own) not in words]
+        closing = list(head_parameters(model).values())
         closing += [own for name, own in decoder_stack(model).named_parameters() if name.startswith("final_layer_norm")]
         stacked = [list(layer.parameters()) for layer in reversed(decoder_layers(model))] + stacked
     if head or not stacked:
