@@ -409,8 +409,8 @@ says. The aim is 93% to 97%.
 ### Wholly above the truth
 
 Where an interval lies wholly above the truth, a loss as large as a margin would pass as smaller. Half of the other
-5%, 2.5%, is the aim. Where few units carry much of the metric (the rarest of three classes in a macro-F1, a few large
-groups), it is missed more often, and a "non-inferior" there is worth less than it says.
+5%, 2.5%, is the aim. It is hardest to keep where few units carry much of the metric: the rarest of three classes in a
+macro-F1, a few large groups.
 
 {above}
 

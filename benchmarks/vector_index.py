@@ -37,7 +37,8 @@ from eval.data.loading import Task, load_task
 from eval.examples import Array
 from eval.inference import predict
 from eval.metrics.ranked_lists import ndcg
-from eval.proof.paired_statistics import paired_bootstrap
+from eval.proof.paired_difference import PairedDifference
+from eval.proof.score_interval import score_interval
 from eval.ranking.vector_index import IndexForm, VectorIndex
 from eval.report.plots import Point, darkened, frontier, render, tradeoff, write_themes
 
@@ -126,13 +127,9 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     known, found = np.array([row["scores"] for row in rows]), []
     for row, own in zip(rows, known, strict=True):
-
-        def mean(places: Any, own: Array = own) -> float:
-            return float(own[places].mean())
-
-        alone = paired_bootstrap([(mean, lambda places: 0.0)], known.shape[1]).difference
-        paired = paired_bootstrap([(mean, lambda places: float(known[0][places].mean()))], known.shape[1]).difference
-        intervals = {"ndcg": alone, "difference": paired}
+        by_seed = [float((own - known[0]).mean())]
+        paired = PairedDifference.of(own[None], known[:1], by_seed, binary=False).interval()
+        intervals = {"ndcg": score_interval(own[None]), "difference": paired}
         parts = {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in intervals.items()}
         found.append({**{name: value for name, value in row.items() if name != "scores"}, **parts})
     return found

@@ -24,8 +24,8 @@ from eval.stress.stress_rows import Perturbed, Stressed
 
 Form = TypeVar("Form")
 
-FORMAT = 1
-"""Version of the form of a certificate."""
+FORMAT = 2
+"""Version of the form of a certificate, and of how its intervals are found."""
 MAIN, ROWS, LINEAGE, PROVENANCE = "certificate.json", "examples.jsonl", "lineage.json", "provenance.json"
 MEMBERS = frozenset({MAIN, ROWS, LINEAGE, PROVENANCE})
 PERTURBED = "perturbed.jsonl"
@@ -360,7 +360,8 @@ class Contents:
         members = unpack(data, MEMBERS, frozenset({PERTURBED}))
         main = _json(members[MAIN], MAIN)
         if isinstance(main, dict) and main.get("format") != FORMAT:
-            raise DamagedError(f"{MAIN}: format {str(main.get('format'))[:20]}; this version reads format {FORMAT}")
+            found, advice = str(main.get("format"))[:20], "; make it again from its run with `compress certify`"
+            raise DamagedError(f"{MAIN}: format {found}; this version reads format {FORMAT}{advice}")
         try:
             certificate = read(main, Certificate, MAIN)
             if (certificate.stress is None) == (PERTURBED in members):

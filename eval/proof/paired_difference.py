@@ -1,9 +1,10 @@
 """The difference of two models on the same examples, for any metric: interval, p-values, examples that a margin needs.
 
 Tango's score test looks at the examples on which two models differ. Here it is carried over to metrics that are no
-share of right examples: every unit (an example or a group) contributes to the difference; what the contributions add
-up to, divided by the usual effect of a unit that differs, is an effective number of differing units. For 0/1 scores of
-single examples these numbers are the counts, and the interval is Tango's.
+share of right examples: every unit (an example or a group) contributes to the difference, and effective units that
+all change as much stand for them, with the same second and third moment of what they change. So a few units that carry
+much of a metric count as the few they are. For 0/1 scores of single examples these numbers are the counts, and the
+interval is Tango's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class PairedDifference:
         value: The difference on all examples, a mean over seeds.
         counts: Effective numbers of units on which the candidate or the reference is better.
         effect: What one such unit changes, as if it were all units.
+        shift: The difference less that of the effective units; 0 for single examples that are right or wrong.
         freedom: Degrees of freedom of the units; infinity for single examples that are right or wrong.
         by_seed: The difference of each seed.
     """
@@ -41,6 +43,7 @@ class PairedDifference:
     counts: Discordance
     effect: float
     freedom: float
+    shift: float = 0.0
     by_seed: tuple[float, ...] = ()
 
     @classmethod
@@ -58,21 +61,17 @@ class PairedDifference:
         units, value = candidate.shape[1], fmean(by_seed)
         between = (candidate - reference).mean(axis=0)
         if units < 2 or not (np.isfinite(between).all() and math.isfinite(value)):
-            return cls(value, Discordance(max(units, 1), 0, 0), math.nan, math.nan, tuple(by_seed))
-        if not binary:
-            between += value - between.mean()
-        # What a unit changes on average: of those that differ, and of all, if one of the models lost everything.
-        total, squares = np.abs(between).sum(), np.square(between).sum()
-        everything = max(
-            (float(np.square(side).sum() / np.abs(side).sum()) for side in (*candidate, *reference) if side.any()),
-            default=1.0,
-        )
+            return cls(value, Discordance(max(units, 1), 0, 0), math.nan, math.nan, by_seed=tuple(by_seed))
+        # What a unit changes: of those that differ, and of all, if one of the models lost everything.
+        size, square = np.abs(between), np.square(between)
+        everything = max((_effect(np.abs(side)) for side in (*candidate, *reference) if side.any()), default=1.0)
         # As if one more unit differed by so much, which was not seen; it fades as units are seen to differ.
-        unseen = 1 / (np.count_nonzero(np.abs(between) > NO_EFFECT * everything) + 1) ** 2
-        effect = float((squares + unseen * everything**2) / (total + unseen * everything))
-        better, worse = between[between > 0].sum() / effect, -between[between < 0].sum() / effect
+        unseen = 1 / (np.count_nonzero(size > NO_EFFECT * everything) + 1) ** 3
+        effect = _effect(np.append(size, everything), np.append(np.ones(units), unseen))
+        better, worse = (float(square[side].sum()) / effect**2 for side in (between > 0, between < 0))
         freedom = math.inf if binary and len(by_seed) == 1 else units - 1.0
-        return cls(value, Discordance(units, float(better), float(worse)), effect, freedom, tuple(by_seed))
+        shift = value - effect * (better - worse) / units
+        return cls(value, Discordance(units, better, worse), effect, freedom, shift, tuple(by_seed))
 
     @property
     def known(self) -> bool:
@@ -84,7 +83,8 @@ class PairedDifference:
         if not self.known:
             return Interval(self.value, math.nan, math.nan)
         ends = limits(self.counts, quantile((1 + confidence) / 2, self.freedom))
-        return Interval(self.value, self.effect * ends.low, self.effect * ends.high)
+        low, high = (self.shift + self.effect * end for end in (ends.low, ends.high))
+        return Interval(self.value, low, high)
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """Return the interval on other examples; with several seeds also for training anew.
@@ -110,7 +110,7 @@ class PairedDifference:
         if not self.known:
             return math.nan
         if not self._seed_error:
-            return survival(score(self.counts, max(-1.0, min(1.0, at / self.effect))), self.freedom)
+            return survival(score(self.counts, max(-1.0, min(1.0, (at - self.shift) / self.effect))), self.freedom)
         low, high = 0.0, 1.0  # the p-value is the tail at which the end of the interval is ``at``
         while high - low > 1e-6 * high:
             tail = (low + high) / 2
@@ -133,3 +133,8 @@ class PairedDifference:
         """Return the smallest margin that these units would show as often; NaN without an interval or of more seeds."""
         known = self.known and not self._seed_error
         return self.effect * smallest_margin(self.counts, confidence=confidence) if known else math.nan
+
+
+def _effect(sizes: NDArray[np.float64], weights: NDArray[np.float64] | float = 1.0) -> float:
+    """Return the one size whose second and third moment are in the proportion of those of sizes of 0 and more."""
+    return float((weights * sizes**3).sum() / (weights * sizes**2).sum())

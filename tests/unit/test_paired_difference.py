@@ -62,11 +62,28 @@ def test_where_nothing_differs_few_units_show_little(examples, scores):
     """The bootstrap's interval has no width here, however few the examples are."""
     size = np.random.default_rng(2).beta(5, 1, (1, examples)) if scores == "shares" else np.full((1, examples), 0.9)
     found = PairedDifference.of(size, size, [0.0], binary=False)
-    effect = np.square(size).sum() / size.sum()
+    effect = (size**3).sum() / np.square(size).sum()
     z = stats.t.ppf(0.975, examples - 1)
     assert found.interval().low == pytest.approx(-effect * z**2 / (examples + z**2), rel=1e-6)
     assert (found.interval().low > -0.01) == (examples == 1000)
     assert found.units_needed(0.01) > 300
+
+
+def test_effective_units_keep_second_and_third_moments_and_the_value():
+    reference, changes = np.ones((1, 200)), np.zeros((1, 200))
+    changes[0, :30], changes[0, 30:32] = -0.1, -2.0  # two units carry four fifths of the loss
+    found = PairedDifference.of(reference + changes, reference, [-0.033], binary=False)
+    better, worse = found.counts.only_candidate, found.counts.only_reference
+    unseen = 1 / 33**3  # as of one more unit that changes all
+    third, second = 30 * 0.1**3 + 2 * 8 + unseen, 30 * 0.1**2 + 2 * 4 + unseen
+    assert found.effect == pytest.approx(third / second)
+    assert found.effect**2 * (better + worse) == pytest.approx(30 * 0.1**2 + 2 * 4)
+    assert better == 0
+    assert 2 < worse < 2.3  # as few as they are
+    assert found.interval().value == found.value == -0.033
+    assert found.shift - found.effect * worse / 200 == pytest.approx(-0.033)
+    spread = 1.96 * float(changes.std()) / math.sqrt(200)
+    assert found.interval().low < -0.033 - 1.5 * spread  # a few more such units may be there
 
 
 def test_p_values_are_the_tails_at_which_the_interval_ends():
