@@ -39,10 +39,11 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
         "searches no documents": () if own.searches else ("negatives",),
         "sorts no documents of a first stage": () if own.searches and not own.vectors else ("first_stage",),
     }
-    if named := [(name, why) for why, names in of_others.items() for name in names if given.get(name) is not None]:
-        raise UserError(*(f"{name}: {kind} {why}; leave it out" for name, why in named))
+    named = [(name, why) for why, names in of_others.items() for name in names if given.get(name) is not None]
+    problems = [f"{name}: {kind} {why}; leave it out" for name, why in named]
+    given = {name: value for name, value in given.items() if name not in dict(named)}
     if given.get("choose_thresholds") and not own.thresholds(("a label",)):
-        raise UserError(f"choose_thresholds: {kind} has no thresholds; leave it out")
+        problems.append(f"choose_thresholds: {kind} has no thresholds; leave it out")
     if own.chooses and given.get("choose_thresholds") is None:
         given["choose_thresholds"] = True
     defaults = {"max_length": own.max_length, "stride": own.stride, "truncation": own.truncation}
@@ -61,10 +62,11 @@ def specification(kind: str, metric: str | Function | None, **given: Any) -> Tas
         )
     except ValidationError as error:
         wrong = (f"{part['loc'][0]}: got {part['input']!r}; {part['msg'].lower()}" for part in error.errors())
-        raise UserError(*wrong) from None
-    misfit = unfit(spec.metric, spec)
-    if misfit:
-        raise UserError(f"metric: {misfit}")
+        raise UserError(*problems, *wrong) from None
+    if misfit := unfit(spec.metric, spec):
+        problems.append(f"metric: {misfit}")
+    if problems:
+        raise UserError(*problems)
     return spec
 
 

@@ -277,27 +277,30 @@ def load_task(
     """
     if callable(metric):
         metric = OwnMetric(metric)
-    spec = specification(
-        kind,
-        metric,
-        max_length=max_length,
-        stride=stride,
-        truncation=truncation,
-        truncation_side=truncation_side,
-        pooling=pooling,
-        normalize=normalize,
-        prompt=prompt,
-        query_prompt=query_prompt,
-        document_prompt=document_prompt,
-        target_length=target_length,
-        beams=beams,
-        length_penalty=length_penalty,
-        negatives=negatives,
-        first_stage=first_stage,
-        choose_thresholds=choose_thresholds,
-    )
     columns, label_map, limit = dict(columns or {}), dict(label_map or {}), dict(limit or {})
     problems = wrong_arguments(kind, labels, class_weights, on_bad, columns, limit)
+    try:
+        spec = specification(
+            kind,
+            metric,
+            max_length=max_length,
+            stride=stride,
+            truncation=truncation,
+            truncation_side=truncation_side,
+            pooling=pooling,
+            normalize=normalize,
+            prompt=prompt,
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
+            target_length=target_length,
+            beams=beams,
+            length_penalty=length_penalty,
+            negatives=negatives,
+            first_stage=first_stage,
+            choose_thresholds=choose_thresholds,
+        )
+    except UserError as error:
+        raise UserError(*error.problems, *problems) from None
     if problems:
         raise UserError(*problems)
     sources = find_sources(data, files or {}, searched=kind_of(kind).searches)

@@ -692,6 +692,14 @@ class TestArguments:
         ]
         assert "only_first" in wrong[2]
 
+    def test_a_bad_metric_hides_no_other_mistake(self, folder):
+        assert [
+            sentence.split(":")[0]
+            for sentence in refused(
+                "classification", folder(train=GOOD), metric="blue", beams=2, choose_thresholds=True, on_bad="ignore"
+            )
+        ] == ["beams", "choose_thresholds", "metric", "on_bad"]
+
     def test_all_others_at_once(self, folder):
         wrong = refused(
             "classification",
