@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from compress.modules.int8_scheme import Int8
+    from compress.traits import Trait
     from teachers.taskmodel import TaskModel
 
 
@@ -101,6 +102,11 @@ class DynamicQuantization(Technique):
     def needed(self) -> frozenset[Need]:
         """Return calibration examples where layers may stay in float."""
         return frozenset({"calibration"}) if self.keep_float == "auto" else self.needs
+
+    def removed(self) -> frozenset[Trait]:
+        """No step may follow where layers are named that one such as ``prune.layers`` would number anew."""
+        named = self.keep_float == "auto" or any(part.isdigit() for name in self.exclude for part in name.split("."))
+        return self.removes | ({"open"} if named else set())
 
     def scheme(self, student: TaskModel) -> Int8:
         """Return the same settings as an export of a model takes them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compress.distill.logits import LogitDistillation
+from compress.prune.layers import LayerPruning
 from compress.quantize.dynamic import DynamicQuantization
 from compress.recipe import Recipe, parse_recipe, problems, read_recipe
 from compress.recipe.blocks import EvaluateBlock, FinetuneBlock, TaskBlock, TeacherBlock
@@ -168,6 +169,18 @@ class TestProblems:
             "step 2, distill.logits: trains, but step 1, quantize.dynamic, leaves weights that cannot be trained; "
             "put it before"
         ]
+
+    @pytest.mark.parametrize(
+        ("scheme", "refused"),
+        [({"exclude": ("*.layer.5.*",)}, True), ({"keep_float": "auto"}, True), ({"exclude": ("classifier",)}, False)],
+    )
+    def test_a_step_after_8_bits_that_name_layers(self, scheme, refused):
+        steps = (DynamicQuantization(**scheme), LayerPruning(layers=[0, 2]))
+        found = problems(Recipe(steps=steps), have={"calibration", "train"})
+        sentence = (
+            "step 2, prune.layers: comes after step 1, quantize.dynamic, which must be the last step; put it before"
+        )
+        assert found == [sentence] * refused
 
     def test_missing_inputs(self):
         recipe = Recipe(student=Student(from_="somewhere"), steps=(LogitDistillation(),))
