@@ -30,7 +30,7 @@ class SharedTeacher:
         if share is None:
             share = _Share(self.teacher, rows, wanted)
             self._shares.append(share)
-        share.wanted |= wanted
+        share.also(wanted)
         return share
 
 
@@ -43,6 +43,11 @@ class _Share:
     wanted: SignalSpec
     reader: Reader | None = None
     last: tuple[Batch, Signals] | None = None
+
+    def also(self, wanted: SignalSpec) -> None:
+        """Give more from now on, even if a loss has read before that another one asks for."""
+        if (both := self.wanted | wanted) != self.wanted:
+            self.wanted, self.reader, self.last = both, None, None
 
     def __call__(self, batch: Batch) -> Signals:
         """Return all that is wanted, computed once a batch."""

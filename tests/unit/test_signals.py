@@ -16,6 +16,7 @@ from teachers.signals import cached_reader as signals
 from teachers.signals.hooks import SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.model_teacher import ModelTeacher, predicted_bytes
+from teachers.signals.shared_teacher import SharedTeacher
 from teachers.training.scoring import rows_of
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -199,6 +200,20 @@ def test_two_losses_want_what_either_wants():
     inside, outside = SignalSpec(queries=(2,), logits=False), SignalSpec(hidden_states=(1,))
     assert inside | outside == SignalSpec(hidden_states=(1,), queries=(2,))
     assert inside | inside == inside
+
+
+def test_what_a_later_loss_wants_is_there_although_an_earlier_one_has_read(tmp_path):
+    """As ``distill.contrastive`` does, which mines with the teacher's vectors while it is bound."""
+    task = tiny_task("embedding")
+    model = tiny_taskmodel("bert", task.spec)
+    rows, inside = rows_of(model, task.train, seed=1), SignalSpec(queries=(1,), logits=False)
+    batch, teacher = rows.batch([0, 1]), SharedTeacher(ModelTeacher(model, cache=tmp_path))
+    first = teacher.read(rows)
+    assert not first(batch).queries
+    second = teacher.read(rows, inside)
+    alone = ModelTeacher(model, cache=tmp_path).read(rows, inside)(batch)
+    assert torch.equal(second(batch).queries[1], alone.queries[1])
+    assert first(batch) is second(batch), "it is computed once for both"
 
 
 def test_signals_are_kept_in_bf16_where_students_are_trained_in_it(tmp_path, monkeypatch):
