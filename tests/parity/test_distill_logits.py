@@ -56,6 +56,15 @@ def test_kl_is_zero_for_equal_logits_and_cross_entropy_is_not():
     assert soft_cross_entropy(TEACHER, TEACHER, 1.0).item() > 0.3
 
 
+@pytest.mark.parametrize("loss", [kl_divergence, soft_cross_entropy, logit_mse])
+def test_no_rows_have_no_loss(loss):
+    """As a batch of one tagged sentence whose only word is a control character, which has no token."""
+    student = torch.empty(0, 3, requires_grad=True)
+    found = loss(student, torch.empty(0, 3), 2.0)
+    found.backward()
+    assert found.item() == 0.0
+
+
 def test_soft_cross_entropy_has_the_gradient_of_kl():
     gradients = []
     for loss in (kl_divergence, soft_cross_entropy):

@@ -38,7 +38,7 @@ def kl_divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) ->
 
 
 def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return ``T² · mean over rows of -Σ softmax(teacher / T) · log softmax(student / T)``.
+    """Return ``T² · mean over rows of -Σ softmax(teacher / T) · log softmax(student / T)``; 0 for no rows.
 
     The gradient is that of ``kl_divergence``; the value is larger by the teacher's entropy and not 0 for equal logits.
     Hinton et al. 2015, arXiv 1503.02531.
@@ -54,7 +54,8 @@ def soft_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.
         0.6931
     """
     log_student = log_probabilities(student, temperature)
-    return -(F.softmax(teacher / temperature, dim=-1) * log_student).sum(dim=-1).mean() * temperature**2
+    total = -(F.softmax(teacher / temperature, dim=-1) * log_student).sum(dim=-1).sum()
+    return total / max(len(student), 1) * temperature**2
 
 
 def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
@@ -70,7 +71,7 @@ def log_probabilities(logits: Tensor, temperature: float) -> Tensor:
 
 
 def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return the mean over rows of the mean squared difference of the logits that a row has; no temperature.
+    """Return the mean over rows of the mean squared difference of the logits that a row has; 0 for no rows.
 
     Ba and Caruana 2014, arXiv 1312.6184.
 
@@ -87,7 +88,7 @@ def logit_mse(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Ten
     del temperature
     missing = student.isneginf()
     squares = (student.masked_fill(missing, 0.0) - teacher.masked_fill(missing, 0.0)).square()
-    return (squares.sum(dim=-1) / (~missing).sum(dim=-1)).mean()
+    return (squares.sum(dim=-1) / (~missing).sum(dim=-1)).sum() / max(len(student), 1)
 
 
 SOFT_LOSSES: dict[str, SoftLoss] = {
