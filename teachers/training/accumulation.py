@@ -136,7 +136,7 @@ class Accumulation:
         outputs = {key: self._gathered(tensor, sizes).requires_grad_() for key, tensor in own.items()}
         with self.accelerator.autocast():
             terms = bound.loss(Signals.of(outputs), whole)
-        torch.autograd.backward(self._trained(bound, sum(terms.values())))  # the second pass has float16's scale
+        self._backward(bound, sum(terms.values()))
         for piece, state in zip(pieces, states, strict=True):
             set_random_states(state)
             with self.accelerator.autocast():
@@ -144,7 +144,8 @@ class Accumulation:
             stop = start + len(piece.rows)
             gradients = {key: one.grad[start:stop] for key, one in outputs.items() if one.grad is not None}
             weighted = [(signals[key] * gradient).sum() for key, gradient in gradients.items()]
-            self._backward(bound, sum(weighted) * (0 if is_idle else self.processes))
+            # The gradients of the outputs, and of what is trained beside the student, have float16's scale already.
+            torch.autograd.backward(self._trained(bound, sum(weighted) * (0 if is_idle else self.processes)))
             start = stop
         return {name: value.detach().float() for name, value in terms.items()}, self._tokens(() if is_idle else pieces)
 

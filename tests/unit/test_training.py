@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from compress.distill.tinybert import TinyBertDistillation
 from compress.export import export_onnx
+from compress.technique import Inputs
 from eval.encoding import IGNORED
 from eval.errors import DivergedError, UserError
 from eval.inference import predict
@@ -15,12 +17,15 @@ from eval.kinds.qa import token_span
 from eval.task import Examples, TaskSpec
 from teachers.data.batches import LengthGroupedBatches, cut
 from teachers.data.encoded_dataset import mask_tokens
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import weights_digest
 from teachers.training.accumulation import Accumulation
 from teachers.training.checkpoint import load_checkpoint, random_states, save_checkpoint
 from teachers.training.config import Training
 from teachers.training.loop import train
 from teachers.training.precision import bf16_speedup
+from teachers.training.processes import accelerator
+from teachers.training.training_task import TrainingTask
 from tests.stopping import StopsAt
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -177,6 +182,24 @@ def test_processes_with_rows_and_without_exchange_one_type_of_number():
     accumulation = Accumulation(every, 1)
     assert [accumulation._tokens(pieces) for pieces in ((), [SimpleNamespace(mask=torch.ones(2, 3))])] == [0, 6]
     assert set(sent) == {torch.float32}
+
+
+def test_what_is_trained_beside_the_student_has_the_scale_of_float16_too(task):
+    """A batch whose outputs are gathered has the gradients of a whole one, of the projections as of the student."""
+    scale, found = 1024.0, []
+    for pieces in (1, 2):
+        student = tiny_taskmodel("bert", task.spec)
+        student.model.eval()
+        method = TinyBertDistillation(stages=("intermediate",), reduction="code", projection="shared")
+        objective = method.make_objective(Inputs(teacher=ModelTeacher(tiny_taskmodel("bert", task.spec, seed=5))))
+        torch.manual_seed(0)
+        bound = TrainingTask(student, task.train, objective).bind(1)
+        every = accelerator("no")
+        every.backward = lambda loss: (scale * loss).backward()
+        Accumulation(every, pieces).backward(bound, list(range(8)), 0, 0.0)
+        trained = [*student.model.parameters(), *bound.loss.modules.parameters()]
+        found.append([parameter.grad / scale for parameter in trained if parameter.grad is not None])
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize(("precision", "attention"), [("bf16", "eager"), ("fp32", "sdpa")])
