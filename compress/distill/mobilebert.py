@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -197,6 +197,14 @@ class MobileBertDistillation(Distillation):
         if self.strategy == "auxiliary":
             return (self.training,)
         return self.training.model_copy(update={"epochs": self._transfer_epochs()}), self.training
+
+    def with_trainings(self, change: Callable[[Training], Training]) -> Self:
+        """Return the same technique with its training block changed, and the epochs of the transfer likewise."""
+        changed = super().with_trainings(change)
+        if self.transfer_epochs is None:
+            return changed
+        transfer = change(self.training.model_copy(update={"epochs": self.transfer_epochs}))
+        return changed.model_copy(update={"transfer_epochs": transfer.epochs})
 
     def without_teacher(self) -> Technique:
         """Return training on the labels for as many epochs as all stages have together."""

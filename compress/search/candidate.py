@@ -132,7 +132,9 @@ def _shortened(step: Technique, share: float) -> Technique:
 
 def _part(training: Training, share: float) -> Training:
     steps = None if training.max_steps is None else max(1, round(training.max_steps * share))
-    return training.model_copy(update={"epochs": training.epochs * share, "max_steps": steps})
+    warm = training.warmup_steps  # a number from 1 on, below it a share already
+    warm = max(1.0, float(round(warm * share))) if warm >= 1 else warm
+    return training.model_copy(update={"epochs": training.epochs * share, "max_steps": steps, "warmup_steps": warm})
 
 
 def possible(template: Any, prepared: Prepared) -> Any:

@@ -280,3 +280,18 @@ def test_a_share_shortens_what_trains_and_nothing_else():
     assert Candidate.of({"steps": ["prune.vocabulary"]}, other).recipe.evaluate.attributions
     other = Candidate.of({"steps": [trained, "prune.vocabulary"]}, budget(optimise="score"))
     assert other.key != candidate.key
+
+
+@pytest.mark.parametrize(("given", "kept"), [(0.06, 0.06), (300, 100), (1, 1), (0, 0)])
+def test_a_share_has_a_whole_schedule(given, kept):
+    steps = [{"distill.logits": {"warmup_steps": given, "epochs": 9}}]
+    candidate = Candidate.of({"steps": steps}, budget(optimise="score"))
+    assert candidate.at(1 / 3).steps[0].training.warmup_steps == kept
+
+
+def test_a_share_shortens_every_stage():
+    steps = [{"distill.mobilebert": {"transfer_epochs": 6, "epochs": 9}}]
+    candidate = Candidate.of({"steps": steps}, budget(optimise="score"))
+    shortened = candidate.at(1 / 3).steps[0]
+    assert [block.epochs for block in shortened.trainings()] == pytest.approx([2, 3])
+    assert shortened.for_dry_run().transfer_epochs == shortened.transfer_epochs
