@@ -18,7 +18,7 @@ from eval.task import Examples
 from teachers.seeding import seeded
 from teachers.taskmodel import TaskModel
 from teachers.training.config import Training
-from teachers.training.scoring import scorable, scores
+from teachers.training.scoring import rows_of, scorable, scores
 
 logger = logging.getLogger("compress.distill.best_of")
 
@@ -85,9 +85,10 @@ class BestOf(TrainedTechnique):
         kept: tuple[str, TaskModel, list[dict[str, Any]]] | None = None
         train = inputs.train or Examples((), "train")
         tried = [(block, block.make(inputs)) for block in (self.of if judged else self.of[:1])]
-        learned = [len(objective.select(student.task, train)) for _, objective in tried]
+        learned = [objective.select(student.task, train) for _, objective in tried]
+        inputs_of = [len(rows_of(student, examples, generator.initial_seed())) for examples in learned]
         for number, (block, objective) in enumerate(tried, start=1):
-            training = self.training.as_long(learned[number - 1], max(learned))
+            training = self.training.as_long(inputs_of[number - 1], max(inputs_of))
             own, name = replace(student, model=copy.deepcopy(student.model)), f"{number} {told(block)}"
             with seeded(generator.initial_seed()):
                 history = self.train(own, inputs, objective, generator, training=training, stage=str(number))
@@ -98,7 +99,7 @@ class BestOf(TrainedTechnique):
             raise TypeError(f"{self.name} was applied without an objective; its schema refuses this earlier")
         chosen, model, history = kept
         facts = {"chosen": chosen, "scores": found, "metric": student.task.metric, "judged_on": len(judged or ())}
-        facts |= {"steps": history[-1]["step"], "learned_from": dict(zip(found, learned, strict=True))}
+        facts |= {"steps": history[-1]["step"], "learned_from": dict(zip(found, map(len, learned), strict=True))}
         logger.info("%s", sentence(facts))
         return Outcome(model, facts={**facts, "history": history})
 

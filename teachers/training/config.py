@@ -138,7 +138,8 @@ class Training(RenamedFields):
     def as_long(self, examples: int, as_on: int) -> Training:
         """Return the block that makes on ``examples`` as many optimizer steps as this one does on ``as_on``.
 
-        Epochs of fewer examples are shorter, and as many more are made; the student is scored as often.
+        Epochs of fewer examples are shorter, and as many more are made; the student is scored as often. Where an
+        example is several inputs, such as windows, both are numbers of inputs.
 
         Examples:
             >>> Training(epochs=2, batch_size=10).as_long(100, as_on=3000).epochs

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+import torch
 
 from compress import Inputs, UserError, run
 from compress.distill.best_of import BestOf
@@ -12,6 +13,7 @@ from compress.engine.steps import step_notes
 from compress.recipe import Recipe, parse_recipe, recipe_to_yaml
 from eval.measurement import measure
 from eval.task import Examples
+from teachers.signals.model_teacher import ModelTeacher
 from teachers.signals.predictions_teacher import PredictionsTeacher
 from tests.tiny import tiny_task, tiny_taskmodel
 
@@ -103,3 +105,33 @@ def test_labels_are_passed_over_as_often_as_gives_equal_optimizer_steps():
     )
     score = measure(alone, task, split="validation").scores["accuracy"]
     assert list(facts["scores"].values())[1] == pytest.approx(score)
+
+
+LONG, PAIR = ["emma", "lives", "in", "lima"] * 15, {"text_a": "the book is sad", "text_b": "the song is happy"}
+TAGGED = [{"tokens": LONG, "tags": ["O"] * len(LONG)} if place < 4 else {"tokens": LONG} for place in range(12)]
+PAIRS = [{**PAIR, "label": float(place < 4)} for place in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "train", "of"),
+    [
+        ("tagging", TAGGED, [{"distill.logits": {"alpha": 1.0}}, "distill.labels"]),
+        ("embedding", PAIRS, ["distill.embedding", "distill.contrastive"]),
+    ],
+)
+def test_steps_are_equal_where_an_example_is_several_inputs(kind, train, of, monkeypatch, tmp_path):
+    """A long sentence is windows, a pair of an embedding two texts; 4 of 12 have a label, or belong together."""
+    task, steps, trained = tiny_task(kind), [], BestOf.train
+
+    def counting(*args, **kwargs):
+        history = trained(*args, **kwargs)
+        steps.append(history[-1]["step"])
+        return history
+
+    monkeypatch.setattr(BestOf, "train", counting)
+    teacher = ModelTeacher(tiny_taskmodel("bert", task.spec, seed=5), cache=tmp_path)
+    inputs = Inputs(train=Examples(train, "train"), validation=task.validation[:8], teacher=teacher)
+    step = BestOf(of=of, epochs=2, batch_size=4)
+    facts = step.apply(tiny_taskmodel("bert", task.spec), inputs, torch.Generator().manual_seed(0)).facts
+    assert steps[0] == steps[1] == facts["steps"] > 6
+    assert list(facts["learned_from"].values()) == [12, 4]
