@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from eval.data.columns import named_columns
 from eval.data.item_checks import BadItemError, Checker
 from eval.data.sources import Source, find_sources
+from eval.data.split_reading import matched_rows
 from eval.errors import UserError, did_you_mean, few
 from eval.files.paths import user_path
-from eval.files.rows import Row
 from eval.kinds.kind_registry import kind_of
 from eval.task import Example, TaskSpec
 
@@ -18,18 +19,22 @@ SHOWN = 20
 """Problems that one message lists."""
 
 
-def read_unlabelled(path: str, spec: TaskSpec) -> list[Example]:
+def read_unlabelled(path: str, spec: TaskSpec, columns: Mapping[str, str] | None = None) -> list[Example]:
     """Return the items of a file as examples without a label; fields and formats are those of the task's own data.
 
     Args:
         path: A file with one text a line, or whatever else ``load_task`` reads; of a folder, its ``unlabeled`` split.
         spec: The task; pairs are read for a task of pairs.
+        columns: The task's column for each of our fields; those that the file lacks are passed over, and usual names
+            are found by themselves.
 
     Raises:
         UserError: If nothing can be read, or items are bad.
     """
-    checker = Checker(spec.kind, {}, {})
-    found = _checked(_source(path, "unlabeled"), checker, lambda row: False)
+    source = _source(path, "unlabeled")
+    first = _first(source)
+    checker = Checker(spec.kind, {field: name for field, name in (columns or {}).items() if name in first}, {})
+    found = _checked(source, checker, labelled=False)
     if bool(checker.pair) != spec.pair:
         forms = ("single texts", "pairs (text_a and text_b)")
         raise UserError(f"{path}: holds {forms[not spec.pair]}, but the examples of the task are {forms[spec.pair]}")
@@ -49,17 +54,21 @@ def read_examples(
         data: A file, a folder or a hub name.
         split: Which items of a folder.
         kind: Of the task; by default what the first item looks like.
-        text: The column with the text; two for a pair.
-        label: The column with the label.
+        text: The column with the text; two for a pair. Usual names are found by themselves.
+        label: The column with the label; likewise.
 
     Raises:
         UserError: If nothing can be read, or items are bad.
     """
     source = _source(data, split)
     if kind is None:
-        kind = _kind(next((row.values for row in source.rows() if not row.problem), {}))
+        kind = _kind(_first(source))
     checker = Checker(kind, named_columns(kind_of(kind), text, label), {})
-    return _checked(source, checker, checker.has_truth)
+    return _checked(source, checker, labelled=True)
+
+
+def _first(source: Source) -> Mapping[str, Any]:
+    return next((row.values for row in source.rows() if not row.problem), {})
 
 
 def _source(data: str, split: str) -> Source:
@@ -72,12 +81,13 @@ def _source(data: str, split: str) -> Source:
     return sources[split]
 
 
-def _checked(source: Source, checker: Checker, labelled: Callable[[Row], bool]) -> list[Example]:
+def _checked(source: Source, checker: Checker, labelled: bool) -> list[Example]:
+    """Return the items of a file; of those that may have a label, each with its own if it has one."""
     found: list[Example] = []
     bad: list[str] = []
-    for row in source.rows():
+    for row in chain(*matched_rows(source, checker, labelled, alone=False)):
         try:
-            found.append(checker.check(row, labelled(row)))
+            found.append(checker.check(row, labelled and checker.has_truth(row)))
         except BadItemError as error:
             bad.append(f"{row.where}: {error}")
     if bad:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ def training_set(
     seed: int,
     mask_word: str | None = None,
     beside: Iterable[Example] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> Examples:
     """Return ``examples`` with the copies and texts that a block asks for.
 
@@ -49,13 +50,14 @@ def training_set(
         mask_word: What a masked word becomes unless the block says it.
         beside: Further examples of the task, those that choose and report: unlabelled texts that they have, or
             ``examples``, are left out.
+        columns: The task's column for each of our fields, of the texts of ``unlabelled`` too where they have it.
 
     Raises:
         UserError: If a model, a file or a tagger is missing or unfit.
         CompressError: If the copies cannot be kept.
     """
     known = {_read(example) for example in (*examples, *beside)} if block.unlabelled is not None else set()
-    added = [example for example in unlabelled_texts(block, spec, seed) if _read(example) not in known]
+    added = [example for example in unlabelled_texts(block, spec, seed, columns) if _read(example) not in known]
     found: list[Example] = list(examples)
     if block.rule is not None:
         found = _copies(block, examples, seed if block.seed is None else block.seed, spec.pair, mask_word)
@@ -63,15 +65,17 @@ def training_set(
     return Examples([*found, *added], examples.name, examples.skipped)
 
 
-def unlabelled_texts(block: AugmentBlock, spec: TaskSpec, seed: int) -> list[Example]:
-    """Return the texts of ``unlabelled``, or a sample of as many as ``limit`` says.
+def unlabelled_texts(
+    block: AugmentBlock, spec: TaskSpec, seed: int, columns: Mapping[str, str] | None = None
+) -> list[Example]:
+    """Return the texts of ``unlabelled``, or a sample of as many as ``limit`` says; ``columns`` are the task's.
 
     Raises:
         UserError: If the file is missing or unfit.
     """
     if block.unlabelled is None:
         return []
-    texts = Examples(read_unlabelled(block.unlabelled, spec))
+    texts = Examples(read_unlabelled(block.unlabelled, spec, columns))
     drawn = seed if block.seed is None else block.seed
     return list(texts if block.limit is None else texts.sample(block.limit, drawn))
 
@@ -81,7 +85,9 @@ def _read(example: Example) -> str:
     return json.dumps({name: example[name] for name in sorted(READ & example.keys())}, ensure_ascii=False)
 
 
-def expected(block: AugmentBlock, examples: Examples, spec: TaskSpec) -> tuple[int, Rule | None]:
+def expected(
+    block: AugmentBlock, examples: Examples, spec: TaskSpec, columns: Mapping[str, str] | None = None
+) -> tuple[int, Rule | None]:
     """Open everything that a block names, and draw nothing.
 
     Returns:
@@ -90,7 +96,7 @@ def expected(block: AugmentBlock, examples: Examples, spec: TaskSpec) -> tuple[i
     Raises:
         UserError: As ``training_set`` does.
     """
-    added = len(unlabelled_texts(block, spec, 0))
+    added = len(unlabelled_texts(block, spec, 0, columns))
     if block.rule is None:
         return len(examples) + added, None
     return len(examples) * (1 + block.copies_of(spec.pair)) + added, open_rule(block)

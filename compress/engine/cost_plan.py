@@ -113,7 +113,7 @@ def make_plan(recipe: Recipe) -> Plan:
     block = None if recipe.teacher is None else recipe.teacher.finetune
     times = 1.0  # examples of a step for each of the task
     if recipe.augment is not None and prepared.task is not None:
-        count, rule = expected(recipe.augment, train, prepared.task.spec)
+        count, rule = expected(recipe.augment, train, prepared.task.spec, recipe.columns)
         times = count / max(1, len(train))
         steps += [_predicting(rule, train)] if isinstance(rule, TinyBertRule) else []
     steps += _pretraining(recipe, prepared.teachers)

@@ -163,7 +163,7 @@ def augmented(recipe: Recipe, prepared: Prepared) -> Prepared:
         return prepared
     mask_word = teachers[0].tokenizer.mask_token if teachers else None
     beside = [example for split in task.splits.values() for example in split]
-    more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word, beside)
+    more = training_set(recipe.augment, train, task.spec, recipe.seed, mask_word, beside, recipe.columns)
     if prepared.predictions is not None:
         more = prepared.predictions.covered(more)
     return replace(prepared, inputs=replace(prepared.inputs, train=more))
@@ -201,13 +201,13 @@ def predictions_of(recipe: Recipe, task: Task | None) -> PredictionsTeacher | No
     """
     if recipe.teacher is None or recipe.teacher.predictions is None or recipe.task is None or task is None:
         return None
-    columns, label_map = recipe.task.columns or {}, recipe.task.label_map or {}
-    return recipe.teacher.predictions.teacher(task, unlabelled_of(recipe, task), columns, label_map)
+    label_map = recipe.task.label_map or {}
+    return recipe.teacher.predictions.teacher(task, unlabelled_of(recipe, task), recipe.columns, label_map)
 
 
 def unlabelled_of(recipe: Recipe, task: Task) -> list[Example]:
     """Return the unlabelled texts that the steps will learn from."""
-    return [] if recipe.augment is None else unlabelled_texts(recipe.augment, task.spec, recipe.seed)
+    return [] if recipe.augment is None else unlabelled_texts(recipe.augment, task.spec, recipe.seed, recipe.columns)
 
 
 def _teacher(block: TeacherBlock, source: str, seed: int, task: Task | None, name: str) -> TaskModel:

@@ -169,10 +169,11 @@ def _refuse_augmentation(recipe: Recipe, task: Task, prepared: Prepared) -> None
 
     if recipe.augment is None:
         return
-    expected(recipe.augment, task.train, task.spec)
+    expected(recipe.augment, task.train, task.spec, recipe.columns)
     if prepared.predictions is not None and prepared.inputs.train is not None:  # without a rule nothing is drawn
         beside = [example for split in task.splits.values() for example in split]
-        more = training_set(recipe.augment, prepared.inputs.train, task.spec, recipe.seed, beside=beside)
+        train, columns = prepared.inputs.train, recipe.columns
+        more = training_set(recipe.augment, train, task.spec, recipe.seed, beside=beside, columns=columns)
         prepared.predictions.covered(more)
 
 

@@ -84,6 +84,11 @@ class Recipe(Block):
         """The trackers, always as a tuple."""
         return (self.track,) if isinstance(self.track, str) else self.track
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The column for each of our fields, where the task names any."""
+        return {} if self.task is None else self.task.columns or {}
+
     def where(self, location: Location) -> str:
         """Return file and line of a part of the recipe, as messages begin; nothing if it was made in Python."""
         return self._written.place(location)

@@ -99,13 +99,7 @@ def _read_split(
     of_texts = checker.kind.texts_alone
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
-    rows = _rows(source, checker)
-    head = []
-    for row in rows:
-        head.append(row)
-        if not row.problem:  # its columns are those of the file
-            checker.match(row.values, labelled, alone=labelled and not may_lack)
-            break
+    head, rows = matched_rows(source, checker, labelled, alone=labelled and not may_lack)
     if may_lack and name == "test":  # with some truths, those that are missing are errors
         head += rows
     if may_lack:
@@ -116,6 +110,31 @@ def _read_split(
         except BadItemError as error:
             bad.append((row.where, str(error)))
     return items, bad
+
+
+def matched_rows(source: Source, checker: Checker, labelled: bool, alone: bool) -> tuple[list[Row], Iterator[Row]]:
+    """Let a checker find the columns of a file, which are those of the first row that can be read.
+
+    Args:
+        source: The file.
+        checker: Checks its items.
+        labelled: As for ``Checker.match``.
+        alone: Likewise.
+
+    Returns:
+        The rows up to that one, and those after it.
+
+    Raises:
+        UserError: The file cannot be read at all.
+    """
+    rows = _rows(source, checker)
+    head = []
+    for row in rows:
+        head.append(row)
+        if not row.problem:
+            checker.match(row.values, labelled, alone)
+            break
+    return head, rows
 
 
 def _rows(source: Source, checker: Checker) -> Iterator[Row]:

@@ -24,8 +24,11 @@ from compress.augment.tinybert_rule import TinyBertRule
 from compress.augment.training_set import expected as expected_number
 from compress.augment.training_set import training_set, unlabelled_texts
 from compress.augment.whole_words import in_case_of, whole_words
+from compress.engine.preparation import unlabelled_of
 from compress.reading.block_reader import BlockReader
 from compress.reading.yaml_places import Document
+from compress.recipe import Recipe
+from compress.recipe.task_block import TaskBlock
 from eval.encoding import IGNORED
 from eval.errors import UserError
 from eval.task import Examples, TaskSpec
@@ -488,6 +491,23 @@ class TestTrainingSet:
         for (name, items), expected in zip(rows.items(), wanted, strict=True):
             (tmp_path / name).write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
             assert read_examples(str(tmp_path / name)) == expected
+
+    def test_columns_are_found_as_those_of_the_task_s_own_data_are(self, tmp_path):
+        (tmp_path / "usual.csv").write_text("Review,sentiment\na warm room,good\nthe story,\n", encoding="utf-8")
+        found = [{"text": "a warm room", "label": "good"}, {"text": "the story"}]
+        assert read_examples(str(tmp_path / "usual.csv")) == found
+        texts = [{"text": "a warm room"}, {"text": "the story"}]
+        spec, named = tiny_spec(), {"text": "said", "label": "stars"}
+        assert read_unlabelled(str(tmp_path / "usual.csv"), spec) == texts
+        assert read_unlabelled(str(tmp_path / "usual.csv"), spec, named) == texts
+        (tmp_path / "named.csv").write_text("text,said\n1,a warm room\n2,the story\n", encoding="utf-8")
+        assert read_unlabelled(str(tmp_path / "named.csv"), spec, named) == texts
+
+    def test_a_recipe_reads_unlabelled_text_by_the_columns_of_its_task(self, tmp_path):
+        (tmp_path / "more.csv").write_text("said\na warm room\n", encoding="utf-8")
+        task = TaskBlock(kind="classification", data="reviews.csv", columns={"text": "said", "label": "stars"})
+        recipe = Recipe(task=task, augment=AugmentBlock(unlabelled=str(tmp_path / "more.csv")))
+        assert unlabelled_of(recipe, tiny_task("classification", examples=4)) == [{"text": "a warm room"}]
 
 
 class TestWithoutLabels:
