@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -82,7 +83,8 @@ def _copy(name: str, found: dict[str, Shipped], out: Path | None, force: bool) -
     """
     if name not in found:
         raise UserError(f"NAME: there is no recipe {name!r}{did_you_mean(name, found)}")
-    out = out or Path(f"{Path(name).name}.yaml")
+    own = f"{Path(name).name}.yaml"
+    out = out or Path(own)
     if out.exists() and not force:
         raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
     if not out.parent.is_dir():
@@ -90,4 +92,5 @@ def _copy(name: str, found: dict[str, Shipped], out: Path | None, force: bool) -
     atomic_write(out, (SHIPPED / f"{name}.yaml").read_bytes())
     typer.echo(f"wrote {out}")
     for command in found[name].commands:
-        typer.echo(f"next: {command}")
+        words = (shlex.quote(str(out)) if word == own else word for word in command.split(" "))
+        typer.echo(f"next: {' '.join(words)}")
