@@ -74,7 +74,7 @@ from teachers.training.training_task import BoundTask
 
 logger = logging.getLogger("teachers.pretraining")
 
-VERSION = 3
+VERSION = 4
 """Raised when the same text and settings give another network."""
 RECORD = "pretraining.json"
 

@@ -8,7 +8,14 @@ from eval.encoding import IGNORED
 from teachers.data.encoded_dataset import Batch
 from teachers.pretraining.prediction_heads import TextHead, pooler
 from teachers.pretraining.pretraining_task import mean_loss
-from teachers.pretraining.text.sentence_pairs import PAIRS, halves, joined, reordered, reordering_classes
+from teachers.pretraining.text.sentence_pairs import (
+    PAIRS,
+    elsewhere,
+    halves,
+    joined,
+    reordered,
+    reordering_classes,
+)
 from tests.tiny import tiny_spec, tiny_taskmodel
 
 
@@ -54,6 +61,28 @@ def test_labels_of_pairs_are_balanced_and_true(name):
             assert (pair.label == 2) == (not same)
             assert (pair.label == 0) == follows
     assert np.abs(counts / 10_000 - 1 / classes).max() < 0.02
+
+
+@pytest.mark.parametrize("name", ["next_sentence", "sentence_structure", "sentence_distance"])
+def test_segments_from_elsewhere_end_where_a_sentence_does(name):
+    source, corpus = chance(), Corpus(documents=20, sentences=30)
+    for document in corpus.documents:
+        document[:] = [tuple(sentence[0] + np.arange(source.integers(2, 10))) for sentence in document]
+    ends = {sentence[-1] for document in corpus.documents for sentence in document}
+    sizes = {label: [] for label in range(PAIRS[name][0])}
+    for number in range(2000):
+        document = number % len(corpus)
+        start = int(source.integers(0, 20))
+        first, second = halves(corpus.sentences(document)[start : start + 8], source)
+        pair = PAIRS[name][1](corpus, first, second, document, source)
+        assert pair.second[-1] in ends or len(second) < 9, "the last token tells nothing of the label"
+        assert len(pair.second) <= max(len(first), len(second))
+        sizes[pair.label].append(len(pair.second))
+    means = [np.mean(found) for found in sizes.values()]
+    assert max(means) - min(means) < 2, "nor does the length"
+    only = Corpus(documents=2, sentences=1)
+    assert PAIRS["sentence_distance"][1](only, (0, 1), (2, 3), 0, chance(1)).label != 1, "there is no other place"
+    assert len(elsewhere(only, 0, 3, source)) == 3, "a sentence that is too long is cut"
 
 
 def test_segments_are_divided_between_sentences():

@@ -9,7 +9,7 @@ Sources: Devlin et al. 2019 (1810.04805), Lan et al. 2020 (1909.11942), Wang et 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 from math import factorial
@@ -34,7 +34,7 @@ class Sentences(Protocol):
 
 
 TRIES = 16
-"""Places of a document that are tried before a pair counts as adjacent after all; short documents have no other."""
+"""Places of a document that are tried for a segment; where all of them overlap with the pair, it counts as adjacent."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,9 @@ def sentence_distance(
     if kind == 2:
         return Pair(first, elsewhere(corpus, document, len(second), chance), 2)
     if kind == 1:
-        sentences, near = corpus.sentences(document), {*first, *second}
-        for place in chance.integers(0, len(sentences), TRIES).tolist():
-            if near.isdisjoint(found := _from(sentences, place, len(second))):
-                return Pair(first, found, 1)
+        found = _whole(corpus.sentences(document), len(second), chance, apart={*first, *second})
+        if found:
+            return Pair(first, found, 1)
     return Pair(first, second, 0)
 
 
@@ -122,19 +121,42 @@ SEGMENTS = {**PAIRS, "adjacent": (1, adjacent)}
 
 
 def elsewhere(corpus: Sentences, document: int, room: int, chance: np.random.Generator) -> Segment:
-    """Return up to ``room`` tokens from a random place of a random other document."""
+    """Return up to ``room`` tokens of a random other document; see ``_whole``."""
     other = int(chance.integers(len(corpus) - 1))
-    sentences = corpus.sentences(other + (other >= document))
-    return _from(sentences, int(chance.integers(len(sentences))), room)
+    return _whole(corpus.sentences(other + (other >= document)), room, chance)
 
 
-def _from(sentences: Sequence[Segment], start: int, room: int) -> Segment:
-    found: tuple[int, ...] = ()
-    for sentence in sentences[start:]:
-        found += tuple(sentence)
-        if len(found) >= room:
-            break
-    return found[: max(room, 1)]
+def _whole(
+    sentences: Sequence[Segment], room: int, chance: np.random.Generator, apart: Set[int] = frozenset()
+) -> Segment:
+    """Return whole sentences from one of ``TRIES`` random places, those that come nearest to ``room`` tokens.
+
+    A segment that followed ends where a sentence does; one that ended anywhere else could be told by its last token
+    alone. Only where no sentence is as short as ``room`` is one cut.
+
+    Args:
+        sentences: Those of a document.
+        room: Most tokens.
+        chance: The source of chance.
+        apart: Tokens that must not be among them; where they are at all places, the segment is empty.
+    """
+    starts = chance.integers(0, len(sentences), TRIES).tolist()
+    whole = [_fitting(sentences, start, room) for start in starts]
+    cut = [tuple(sentences[start][:room]) for start in starts]
+    for segments in (whole, cut):
+        able = [segment for segment in segments if segment and apart.isdisjoint(segment)]
+        if able:
+            return max(able, key=len)
+    return ()
+
+
+def _fitting(sentences: Sequence[Segment], start: int, room: int) -> Segment:
+    """Return as many whole sentences as fit; none where the first is too long."""
+    end = start
+    while end < len(sentences) and len(sentences[end]) <= room:
+        room -= len(sentences[end])
+        end += 1
+    return joined(sentences[start:end])
 
 
 def reordering_classes(most: int) -> int:
