@@ -243,6 +243,19 @@ def test_given_pairs_keep_their_labels_and_dialogues_take_turns(tmp_path, frame)
     assert np.mean(labels) == pytest.approx(0.5, abs=0.15)
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlnet"])
+def test_dialogues_are_no_longer_than_a_sequence(family, tmp_path):
+    tokenizer = tiny_tokenizer(family)
+    turns = [{"turns": ["the film is great and the book is not " * 4] * count} for count in (2, 3)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, turns)), encoding="utf-8")
+    talk = build([Source.of(tmp_path / "d.jsonl")], tokenizer, tmp_path / "home", reader=dialogues)
+    for length in (32, 1000):
+        spoken = Dialogues(talk, Frame(tokenizer), length)
+        found = [len(spoken.draw(number, np.random.default_rng(0)).ids) for number in (0, 1)]
+        assert found == spoken.lengths.tolist(), "RoBERTa has two separators between turns"
+        assert (found == [length] * 2) == (length == 32)
+
+
 # ---- what is asked
 
 

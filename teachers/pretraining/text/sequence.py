@@ -110,7 +110,8 @@ class Frame:
 
     def room(self, length: int, texts: int = 1) -> int:
         """Return how many ordinary tokens fit into so many tokens."""
-        return length - (self._one if texts == 1 else self._two).count
+        slots = self._one if texts == 1 else self._two
+        return length - slots.count - max(0, texts - 2) * len(slots.special[1])
 
     def random(self, count: int, chance: np.random.Generator) -> Array:
         """Draw ordinary tokens."""

@@ -222,12 +222,12 @@ class Dialogues:
             other = int(chance.integers(len(self.corpus) - 1))
             strange = self.corpus.places(other + (other >= document))
             turns[int(chance.integers(1, len(turns)))] = strange[int(chance.integers(len(strange)))]
-        room = self.frame.room(self.length, 2) - (len(turns) - 2) * len(self.frame.separator)
-        return self.frame.draw(self.corpus, _shortened(turns, room), int(real), roles=True)
+        turns = _shortened(turns, self.frame.room(self.length, len(turns)))
+        return self.frame.draw(self.corpus, turns, int(real), roles=True)
 
     def _size(self, document: int, start: int) -> int:
         runs = self.corpus.runs(document)[start : start + self.TURNS]
-        return runs[-1][1] - runs[0][0] + len(runs) + 1
+        return runs[-1][1] - runs[0][0] + self.length - self.frame.room(self.length, len(runs))
 
 
 class _Places:
