@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from eval.data.sources import Source
 from eval.errors import CompressError, UserError
 from teachers.pretraining.network import segmenter_for
-from teachers.pretraining.text.corpus import FACTS, Corpus, build
+from teachers.pretraining.text.corpus import BEGINS, CAPITAL, FACTS, Corpus, build
+from teachers.pretraining.text.tokenizer_training import tokenizer_of_beginning
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 from tests.tiny import tiny_taskmodel
 
@@ -91,6 +93,16 @@ def test_jieba_finds_chinese_words(tmp_path):
     characters = bert_word_pieces(["北京的学生喜欢电影"] * 2, 40, 16)
     corpus = build([Source.of(tmp_path / "a.txt")], characters, tmp_path / "home", segmenter=segmenter_for("jieba"))
     assert corpus.words(0, 9) == [0, 0, 1, 2, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("segmenter", [None, lambda text: [match.span() for match in re.finditer(r"\s|\w+", text)]])
+def test_a_space_alone_is_of_the_word_after_it(segmenter, tmp_path):
+    (tmp_path / "a.txt").write_text("we saw Xavier and Yolanda\n", encoding="utf-8")
+    pieces, _ = tokenizer_of_beginning(["we saw we saw"], "bytes", 300, lowercase=False)
+    corpus = build([Source.of(tmp_path / "a.txt")], pieces, tmp_path / "home", segmenter=segmenter)
+    first = np.flatnonzero(corpus.flags & BEGINS)
+    assert "\u0120" in pieces.convert_ids_to_tokens(corpus.tokens[first].tolist()), "a byte that is a space alone"
+    assert ((corpus.flags[first] & CAPITAL) > 0).tolist() == [False, False, True, False, True]
 
 
 def test_it_is_made_once(corpus, tokenizer, tmp_path):

@@ -27,7 +27,7 @@ from eval.files.writing import atomic_folder, exclusive
 from teachers.plain_backend import plain_backend
 from teachers.pretraining.text.documents import Counts, documents
 
-VERSION = 3
+VERSION = 4
 """Raised when the same text and tokenizer give other files."""
 TOGETHER = 500_000
 """Characters that are tokenized at once, about; a token takes some 200 bytes meanwhile."""
@@ -252,15 +252,17 @@ def _batches(source: Iterator[tuple[list[str], str]]) -> Iterator[list[tuple[lis
 
 def _flags(found: Any, text: str, segmenter: Segmenter | None) -> Array:
     """Return the flags of each token of a text."""
+    blanks = ((text[start:end], start) for start, end in found.offsets)
+    begins = [start + len(own) - len(own.lstrip()) for own, start in blanks]  # a space alone is of the word after it
     if segmenter is None:
         numbers = [-1 if word is None else word for word in found.word_ids]
     else:
         owner = np.full(len(text) + 1, -1)
         for number, (start, end) in enumerate(segmenter(text)):
             owner[start:end] = number
-        numbers = [int(owner[start]) for start, _ in found.offsets]
+        numbers = [int(owner[start]) for start in begins]
     flags = np.zeros(len(numbers), dtype=np.uint8)
-    for place, (number, (start, end)) in enumerate(zip(numbers, found.offsets, strict=True)):
+    for place, (number, start) in enumerate(zip(numbers, begins, strict=True)):
         if place == 0 or number != numbers[place - 1]:
-            flags[place] = BEGINS | (CAPITAL * text[start:end].lstrip()[:1].isupper())
+            flags[place] = BEGINS | (CAPITAL * text[start : start + 1].isupper())
     return flags
