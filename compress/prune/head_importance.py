@@ -14,7 +14,7 @@ from eval.inference import batches_by_length
 from eval.task import Examples
 from teachers.anatomy.attention_heads import head_counts, head_size, shared_layers
 from teachers.anatomy.axes import Axis, layer_axes, split
-from teachers.anatomy.encoder import family_of, layer_names, layer_parts, layers
+from teachers.anatomy.encoder import family_of, is_causal, layer_names, layer_parts, layers
 from teachers.data.encoded_dataset import Batch, labelled
 from teachers.losses.task_loss import TaskLoss
 from teachers.signals.hooks import SignalSpec, observe
@@ -43,16 +43,18 @@ def token_scores(gradients: Tensor, mask: Tensor) -> Tensor:
     return (gradients.abs() * mask[..., None]).sum(dim=1)
 
 
-def certainty(queries: Tensor, keys: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Return ``log n - entropy`` of each head's attention, the mean over a text's ``n`` real tokens; ``[B, h]``.
+def certainty(queries: Tensor, keys: Tensor, mask: Tensor, heads: int, causal: bool = False) -> Tensor:
+    """Return ``log n - entropy`` of each head's attention, the mean over a text's real tokens; ``[B, h]``.
 
-    It is 0 for a head that looks at all tokens alike and ``log n`` for one that looks at a single token.
+    ``n`` is how many real tokens a token sees. It is 0 for a head that looks at all of them alike and ``log n`` for one
+    that looks at a single token.
 
     Args:
         queries: ``[B, L, h · d]``.
         keys: The same shape.
         mask: 1 for real tokens, ``[B, L]``.
         heads: ``h``.
+        causal: Whether a token sees itself and those before it alone.
 
     Examples:
         >>> import torch
@@ -62,12 +64,13 @@ def certainty(queries: Tensor, keys: Tensor, mask: Tensor, heads: int) -> Tensor
     """
     first, second = (x.float().reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (queries, keys))
     real = mask.bool()
+    seen = real[:, None].expand(-1, real.shape[1], -1)
+    seen = seen.tril() if causal else seen
     scores = first @ second.transpose(-1, -2) / first.shape[-1] ** 0.5
-    probs = scores.masked_fill(~real[:, None, None], -torch.inf).softmax(dim=-1)
+    probs = scores.masked_fill(~seen[:, None], -torch.inf).softmax(dim=-1)
     entropy = torch.special.entr(probs).sum(dim=-1)
-    count = real.sum(dim=1)
-    gained: Tensor = (count.log()[:, None, None] - entropy) * real[:, None]
-    return gained.sum(dim=-1) / count[:, None]
+    gained: Tensor = (seen.sum(dim=-1).log()[:, None] - entropy).masked_fill(~real[:, None], 0.0)
+    return gained.sum(dim=-1) / real.sum(dim=1, keepdim=True)
 
 
 def taylor(weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
@@ -160,7 +163,7 @@ def _gated(model: Any, gates: Sequence[Tensor]) -> Iterator[None]:
 
 def _entropies(student: TaskModel, batches: Sequence[Batch], texts: int) -> Scores:
     model, counts = student.model, head_counts(student.model)
-    groups = shared_layers(model)
+    groups, causal = shared_layers(model), is_causal(model)
     every = tuple(range(len(counts)))
     total = [torch.zeros(counts[group[0]], dtype=torch.float64) for group in groups]
     for batch in batches:
@@ -168,7 +171,7 @@ def _entropies(student: TaskModel, batches: Sequence[Batch], texts: int) -> Scor
             seen = observe(model, batch.inputs, SignalSpec(queries=every, keys=every, logits=False))
         for layer, group in zip(total, groups, strict=True):
             for index in group:
-                found = certainty(seen.queries[index], seen.keys[index], batch.mask, counts[index])
+                found = certainty(seen.queries[index], seen.keys[index], batch.mask, counts[index], causal)
                 layer += found.double().sum(dim=0).cpu() / (texts * len(group))
     return total
 

@@ -37,7 +37,7 @@ class HeadPruning(Technique):
         importance: ``paper`` is the formula above, a text's tokens added up before the absolute value; ``code`` takes
             the absolute value of each token, as the authors' code does. ``taylor`` is ``sum (w · dL/dw)²`` over the
             head's weights, L the mean loss. ``entropy`` is how far the head's attention is from looking everywhere
-            alike, ``log n - H``.
+            alike, ``log n - H`` for a token that sees n.
         normalise: Whether a layer's scores are divided by their L2 norm; without it, layers with small gradients are
             emptied first.
         steps: Rounds of equal size; the importance is measured anew before each. 1 as in the authors' code, whose
@@ -64,7 +64,7 @@ class HeadPruning(Technique):
     """
 
     name: ClassVar[str] = "prune.heads"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     needs: ClassVar[frozenset[Need]] = frozenset({"calibration"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     requires: ClassVar[Mapping[Trait, str]] = {

@@ -17,7 +17,8 @@ from compress.share.layers import LayerSharing
 from compress.technique import Inputs
 from eval.errors import UserError
 from eval.inference import predict
-from teachers.anatomy.attention_heads import head_counts
+from eval.task import Examples
+from teachers.anatomy.attention_heads import eager_attention, head_counts
 from teachers.anatomy.encoder import layer_parts, layers
 from teachers.anatomy.head_bias import score_bias
 from teachers.losses.task_loss import task_loss
@@ -63,6 +64,22 @@ def test_attention_to_one_token_is_certain_and_to_all_is_not():
     queries, keys = torch.ones(1, 3, 1), torch.tensor([[[500.0], [0.0], [900.0]]])
     found = certainty(queries, keys, torch.tensor([[1, 1, 0]]), 1)
     assert torch.allclose(found, torch.tensor([[np.log(2)]], dtype=torch.float32), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "opt"])
+def test_entropy_is_that_of_the_attention_of_the_network(family):
+    """A token of a decoder sees those before it alone, and the first one nothing that it could choose from."""
+    task = tiny_task("classification")
+    model, total = tiny_taskmodel(family, task.spec), torch.zeros(LAYERS, HEADS)
+    texts = list(task.train[:6])
+    for text in texts:
+        inputs = rows_of(model, Examples([text], "one"), 0).batch([0]).inputs
+        with torch.no_grad(), eager_attention(model.model):
+            maps = torch.stack(model.model(**inputs, output_attentions=True).attentions)[:, 0]
+        count = (maps > 0).sum(dim=-1)
+        total += (count.log() + (maps * maps.clamp_min(1e-30).log()).sum(dim=-1)).mean(dim=-1)
+    found = torch.stack(measured(model, Examples(texts, "six"), "entropy", 0))
+    assert torch.allclose(found.float(), total / len(texts), atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "deberta-v2", "xlnet"])
