@@ -177,6 +177,7 @@ def _entropies(student: TaskModel, batches: Sequence[Batch], texts: int) -> Scor
 
 
 def _taylor(loss: SampleLoss) -> Scores:
+    """Return the sums over weights; those that no text runs through, as of global attention, add nothing."""
     model = loss.student.model
     axes = {name: found for name, found in layer_axes(model).items() if found and _is_of_heads(found[0])}
     owned = {name: parameter for name, parameter in model.named_parameters() if axes.get(name)}
@@ -187,7 +188,7 @@ def _taylor(loss: SampleLoss) -> Scores:
             parameter.requires_grad_(True)
         for number in range(len(loss)):
             with torch.enable_grad():
-                gradients = torch.autograd.grad(loss.of(number), list(owned.values()))
+                gradients = torch.autograd.grad(loss.of(number), list(owned.values()), materialize_grads=True)
             for name, gradient in zip(owned, gradients, strict=True):
                 total[name] += gradient
     finally:

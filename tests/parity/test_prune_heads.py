@@ -163,6 +163,15 @@ def test_taylor_reads_all_weights_of_a_head(family):
     assert all(parameter.grad is None for parameter in model.model.parameters())
 
 
+def test_taylor_of_weights_that_no_text_runs_through():
+    """No token of tagging has Longformer's global attention, whose projections then are worth nothing."""
+    task = tiny_task("tagging")
+    step = HeadPruning(count=3, importance="taylor")
+    result = run(Recipe(steps=(step,)), tiny_taskmodel("longformer", task.spec), Inputs(calibration=task.train[:4]))
+    assert sum(result.lineage[-1].facts["heads"]) == LAYERS * HEADS - 3
+    assert np.all(np.array(result.lineage[-1].facts["importance"]) > 0)
+
+
 def test_the_least_important_go_first_and_every_layer_keeps_some():
     scores = [torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.9, 0.4, 0.15])]
     assert kept_heads(scores, 2) == [[1, 2], [0, 1]]
