@@ -59,8 +59,8 @@ class StructuredPruning(Surgery):
 
     Limits:
         Neurons can be removed from every family. Heads and widths need attention of plain linear layers: XLNet,
-        MobileBERT, DeBERTa, ModernBERT and MPNet are refused, as the graph does not reach all of their channels. Widths
-        are cut alike in all layers, of standard networks only.
+        MobileBERT, DeBERTa, ModernBERT, MPNet, Longformer and all decoders but OPT are refused, as the graph does not
+        reach all of their channels. Widths are cut alike in all layers, of standard networks only.
 
     Source:
         Fang, Ma, Song, Mi, Wang 2023, arXiv 2301.12900; Taylor: Molchanov et al. 2019, arXiv 1906.10771, whose
@@ -108,11 +108,11 @@ class StructuredPruning(Surgery):
 
     def _problems(self, student: TaskModel) -> Iterator[str]:
         from compress.artifact.structure import structure_of
-        from teachers.anatomy.encoder import attention_width, has_plain_attention, shape_of
+        from teachers.anatomy.encoder import attention_width, family_of, has_plain_attention, shape_of
 
         model, shape = student.model, shape_of(student.model.config)
         plain = has_plain_attention(model) and attention_width(model.config) == shape.hidden_size
-        if not plain and (self.heads or self.hidden or self.embedding):
+        if not (plain and "query" in family_of(model).parts) and (self.heads or self.hidden or self.embedding):
             yield f"heads and widths of {model.config.model_type} cannot be cut through the graph; give ffn alone"
         elif self.embedding and shape.embedding_size in (None, shape.hidden_size):
             yield "the word embeddings are not factorised, so they are as wide as the hidden channels; give hidden"

@@ -98,7 +98,7 @@ def test_neurons_that_are_cut_are_neurons_set_to_nothing(family, uniform, tmp_pa
     assert load(tmp_path / "a").digest == result.digest
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "electra"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "electra", "opt"])
 @pytest.mark.parametrize("uniform", [True, False])
 def test_heads_that_are_cut_give_nothing(family, uniform, tmp_path):
     result, source, task = pruned(family, ffn=0, heads=0.5, uniform=uniform)
@@ -176,8 +176,9 @@ def test_mistakes_are_named():
     def said(family, **fields):
         return "; ".join(StructuredPruning(**fields).check(tiny_taskmodel(family), Inputs()))
 
-    for family in ("xlnet", "mobilebert", "deberta-v2", "modernbert"):
+    for family in ("xlnet", "mobilebert", "deberta-v2", "modernbert", "gpt2"):
         assert f"heads and widths of {family} cannot be cut through the graph" in said(family, hidden=0.5)
+        assert f"heads and widths of {family} cannot be cut through the graph" in said(family, heads=0.5)
         assert said(family) == ""
     assert "are not factorised" in said("bert", embedding=0.5)
     for fields, message in [
