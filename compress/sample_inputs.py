@@ -42,18 +42,20 @@ def visit_inputs(
     """
     import torch
 
+    from teachers.anatomy.encoder import inner_family
     from teachers.taskmodel import evaluating
 
-    mask = torch.empty(0, 0)
+    real, time_first = torch.empty(0, 0), inner_family(student.model).time_first
 
     def show(module: nn.Module, given: tuple[Tensor, ...]) -> None:
         x = given[0]
-        visit(module, x, x[mask.bool()] if x.shape[:2] == mask.shape else x.reshape(-1, x.shape[-1]))
+        visit(module, x, x[real] if x.shape[:2] == real.shape else x.reshape(-1, x.shape[-1]))
 
     handles = [module.register_forward_pre_hook(show) for module in modules]
     try:
         for inputs in input_batches(student, examples):
-            mask = inputs["attention_mask"]
+            mask = inputs["attention_mask"].bool()
+            real = mask.T if time_first else mask
             with evaluating(student.model):
                 student.model(**inputs)
     finally:

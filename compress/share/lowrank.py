@@ -70,6 +70,7 @@ class LowRank(Surgery):
     """
 
     name: ClassVar[str] = "share.lowrank"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     requires: ClassVar[Mapping[Trait, str]] = {
         "unpruned_layers": "the factors of a matrix are new weights, without its zeros; put it before",

@@ -50,6 +50,20 @@ def test_the_product_is_the_nearest_of_its_rank():
         assert lost == pytest.approx(error / float((values**2).sum()), abs=1e-6)
 
 
+@pytest.mark.parametrize("family", ["bert", "xlnet"])
+def test_moments_are_of_real_tokens_alone(family, task):
+    """Texts of several lengths, read together and one by one, also where layers compute on the tokens first."""
+    model, texts = tiny_taskmodel(family, task.spec), task.train[:6]
+    parts = layer_parts(model.model, layers(model.model)[1])
+    linear = [parts["query"], parts["ffn_in"], parts["ffn_out"]]
+    lengths = [len(feature.ids) for feature in model.encoder.encode(texts)]
+    assert len(set(lengths)) > 1
+    found, single = second_moments(model, linear, texts), [second_moments(model, linear, [text]) for text in texts]
+    for module in linear:
+        expected = sum(one[module] * count for one, count in zip(single, lengths, strict=True)) / sum(lengths)
+        assert torch.allclose(found[module], expected, rtol=1e-4, atol=1e-6)
+
+
 def test_a_matrix_by_hand():
     weight = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     first, second, lost = factorise(weight, 1)
