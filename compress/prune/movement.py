@@ -65,7 +65,7 @@ class MovementPruning(RecoveryTechnique):
     """
 
     name: ClassVar[str] = "prune.movement"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"nonzero", "bytes"})
     removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "unpruned_layers"})

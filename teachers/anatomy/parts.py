@@ -40,10 +40,10 @@ def matrices(model: Any, part: str) -> dict[str, nn.Module]:
 
 
 def matrix_roles(model: Any) -> dict[str, str]:
-    """Return path -> role (``query``, ``ffn_in`` …, see ``families``) for the named parts of all layers."""
+    """Return path -> role (``query``, ``ffn_in`` …, see ``families``) of the named parts of both stacks' layers."""
     return {
         f"{name}.{path}": role
-        for name in dict.fromkeys(layer_names(model))
+        for name in dict.fromkeys((*layer_names(model), *decoder_layer_names(model)))
         for role, path in part_names(model, model.get_submodule(name)).items()
     }
 

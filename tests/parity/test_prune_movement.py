@@ -16,10 +16,11 @@ from compress.prune.movement_scores import ScoredLinear, chosen, scheduled_value
 from compress.recipe import Recipe
 from compress.technique import Inputs
 from eval.inference import predict
+from teachers.anatomy.encoder import decoder_layer_names, decoder_layers, part_names
 from teachers.taskmodel import weights_digest
 from teachers.training.config import Training
 from tests.stopping import StopsAt
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import HIDDEN, tiny_task, tiny_taskmodel
 
 SHORT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "checkpoint_seconds": 0}
 
@@ -158,6 +159,18 @@ def test_the_penalty_lowers_scores_and_prunes():
         assert ("scores" in outcome.facts["history"][0]["terms"]) is True
     assert left[400.0] < left[0.0]
     assert left[400.0] >= 0.005
+
+
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_neurons_of_a_decoder_have_one_score_each_too(family):
+    network = tiny_taskmodel(family, tiny_task("seq2seq").spec).model
+    blocks = MovementPruning(block=(8, 16)).blocks(network)
+    assert len(decoder_layers(network)) == 2
+    for path, layer in zip(decoder_layer_names(network), decoder_layers(network), strict=True):
+        parts = part_names(network, layer)
+        assert blocks[f"{path}.{parts['ffn_in']}"] == (1, HIDDEN)
+        assert blocks[f"{path}.{parts['ffn_out']}"] == (HIDDEN, 1)
+        assert blocks[f"{path}.{parts['cross_query']}"] == (8, 16)
 
 
 def test_blocks_are_empty_or_whole():
