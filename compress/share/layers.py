@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class LayerSharing(Surgery):
     """Let the layers of each group use the same weights, then run recovery fine-tuning.
 
-    Layer l of L belongs to group ``floor(l · groups / L)``. ``share`` says what is one: the whole layer, its attention
+    Layer l of L belongs to group ``floor(l / (L / groups))``. ``share`` says what is one: the layer, its attention
     or its feed-forward network, each with its norm. Where the weights come from:
 
     - ``mean``: the mean of the group's layers, number by number, which is refused where they are pruned: a mean is 0
@@ -75,6 +75,7 @@ class LayerSharing(Surgery):
     """
 
     name: ClassVar[str] = "share.layers"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes"})
     requires: ClassVar[Mapping[Trait, str]] = {
         "all_heads": "layers with different numbers of heads cannot be one; put it before",
@@ -196,8 +197,8 @@ def stacks(network: Any) -> dict[str, list[nn.Module]]:
 
 
 def group_of(layer: int, layers: int, groups: int) -> int:
-    """Return the group of a layer, ``floor(layer · groups / layers)``."""
-    return layer * groups // layers
+    """Return the group of a layer, ``floor(layer / (layers / groups))``, in floats as ALBERT's own code does."""
+    return int(layer / (layers / groups))
 
 
 def grouped(layers: int, groups: int) -> list[tuple[int, ...]]:
