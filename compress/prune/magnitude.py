@@ -39,8 +39,8 @@ class MagnitudePruning(Surgery):
             Default 0.4, up to which the paper found no loss.
         pattern: ``n:m``, such as ``2:4``: of every m neighbours of a row the n largest stay; in the place of sparsity.
         ranking: ``local``: each matrix gets the same sparsity, as in the paper; ``global``: all are ranked together.
-        parts: What is pruned: ``layers`` (their linear layers), ``embeddings`` (the embedding matrix), ``pooler``. All,
-            as in the paper.
+        parts: What is pruned: ``layers`` (their linear layers), ``embeddings`` (the embedding matrix, but for BART's,
+            which scales its rows), ``pooler``. All, as in the paper.
         schedule: ``gradual`` as in the paper, or ``once``.
         begin: t0 of ``gradual``, as a part of all steps.
         until: t1, likewise. The paper takes 10,000 of 100,000 steps of continued pre-training; a fine-tuning is
