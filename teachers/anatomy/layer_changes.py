@@ -27,7 +27,8 @@ def replace_layers(model: Any, indices: Sequence[int]) -> None:
 
     ALBERT shares its layers: only their number changes. The first layer of ModernBERT has no norm before its
     attention; if another layer becomes the first, its norm is dropped and the norm's gain moves into the
-    attention's weights.
+    attention's weights. Where other layers use these too, or an earlier step has made something else of them, no
+    standard model holds the layers in any case, and the norm stays.
 
     Args:
         model: A model of a supported family, with or without a head.
@@ -50,7 +51,7 @@ def replace_layers(model: Any, indices: Sequence[int]) -> None:
     for position, layer in enumerate(layers(model)):
         _renumber(layer, position)
     if family.model_type == "modernbert" and kept[0] != 0:
-        _drop_first_norm(layers(model)[0])
+        _drop_first_norm(layers(model))
     _keep_position_bias(*firsts)
 
 
@@ -141,10 +142,14 @@ def _kept_groups(config: Any, kept: Sequence[int]) -> list[int]:
     return distinct
 
 
-def _drop_first_norm(layer: Any) -> None:
+def _drop_first_norm(kept: Sequence[Any]) -> None:
+    first, *others = kept
+    after = first.attn.Wqkv
+    if not isinstance(after, nn.Linear) or any(layer.attn.Wqkv is after for layer in others):
+        return
     with torch.no_grad():
-        layer.attn.Wqkv.weight.mul_(layer.attn_norm.weight)
-    layer.attn_norm = nn.Identity()
+        after.weight.mul_(first.attn_norm.weight)
+    first.attn_norm = nn.Identity()
 
 
 def copy_layer(source: Any, source_layer: nn.Module, target: Any, target_layer: nn.Module) -> None:

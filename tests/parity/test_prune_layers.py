@@ -1,13 +1,21 @@
 """Cutting layers equals running the network with the dropped layers replaced by the identity."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from compress import load
+from compress.engine.steps import run
 from compress.prune.depth import cut, sample_loss
 from compress.prune.layers import LayerPruning
+from compress.quantize.weights import WeightQuantization
+from compress.recipe import Recipe
+from compress.share.layers import LayerSharing
+from compress.share.lowrank import LowRank
 from compress.student.layer_choice import choose_layers, every_other
 from compress.technique import Inputs
+from eval.inference import predict
 from eval.task import Examples
 from teachers.anatomy.encoder import layers
 from teachers.losses.task_loss import task_loss
@@ -97,6 +105,25 @@ def test_a_search_drops_what_costs_least():
     assert outcome.facts["layers"] == best
     assert outcome.facts["dropped"] == sorted({0, 1, 2, 3} - set(best))
     assert len(layers(model.model)) == 4
+
+
+@pytest.mark.parametrize(
+    "before",
+    [LayerSharing(groups=1, recover=False), LowRank(keep=0.5, recover=False), WeightQuantization()],
+    ids=lambda step: step.name,
+)
+def test_a_new_first_layer_of_modernbert_keeps_its_norm_where_its_weights_are_no_own_matrix(before, tmp_path):
+    task = tiny_task("classification")
+    source = tiny_taskmodel("modernbert", task.spec)
+    whole = run(Recipe(steps=(before,)), source, Inputs(), dry_run_first=False)
+    result = run(Recipe(steps=(before, LayerPruning(keep=(1, 2)))), source, Inputs(), dry_run_first=False)
+    for old, new in zip(layers(whole.model)[1:], layers(result.model), strict=True):
+        given, found = old.state_dict(), new.state_dict()
+        assert given.keys() == found.keys()
+        assert all(torch.equal(tensor, found[name]) for name, tensor in given.items())
+    result.save(tmp_path / "a")
+    back = load(tmp_path / "a")
+    assert np.array_equal(*(np.stack(predict(model, task.validation[:4]).logits) for model in (result, back)))
 
 
 def slow_loss(model, examples):
