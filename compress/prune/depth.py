@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from compress.sample_loss import SampleLoss
 from compress.student.layer_choice import choose_layers
 from eval.errors import UserError
 from eval.inference import batches_by_length
 from eval.task import Examples
 from teachers.anatomy.encoder import layer_count
 from teachers.anatomy.layer_changes import replace_layers
-from teachers.losses.task_loss import task_loss
-from teachers.taskmodel import TaskModel, evaluating, logits_of
+from teachers.losses.task_loss import TaskLoss
+from teachers.taskmodel import TaskModel, evaluating
 from teachers.training.scoring import MASK_SEED, rows_of, scorable, scores
 
 BATCH = 32
@@ -28,15 +29,12 @@ def cut(model: TaskModel, kept: Sequence[int]) -> TaskModel:
 
 
 def sample_loss(model: TaskModel, examples: Examples) -> float:
-    """Return the mean loss of the labels over examples, without dropout."""
-    rows, total = rows_of(model, examples, MASK_SEED), 0.0
-    device = next(model.model.parameters()).device
-    for indices in batches_by_length(rows.lengths, BATCH):
-        batch = rows.batch(indices).to(device)
-        with evaluating(model.model):
-            logits = logits_of(model.model(**batch.inputs), model.model.config, batch.mask)
-            total += float(task_loss(model.task, logits, batch)) * len(indices)
-    return total / max(len(rows), 1)
+    """Return the mean loss of the labels over examples, without dropout; see ``SampleLoss``."""
+    rows, device = rows_of(model, examples, MASK_SEED), next(model.model.parameters()).device
+    batches = [rows.batch(indices).to(device) for indices in batches_by_length(rows.lengths, BATCH)]
+    loss = SampleLoss(model, TaskLoss().bind(model, rows), batches)
+    with evaluating(model.model):
+        return sum(float(loss.of(number)) for number in range(len(loss)))
 
 
 def search(model: TaskModel, count: int, examples: Examples) -> tuple[tuple[int, ...], list[dict[str, Any]]]:

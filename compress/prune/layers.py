@@ -57,6 +57,7 @@ class LayerPruning(Technique):
     """
 
     name: ClassVar[str] = "prune.layers"
+    version: ClassVar[int] = 2
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     removes: ClassVar[frozenset[Trait]] = frozenset({"all_layers"})
     both_stacks: ClassVar[bool] = True

@@ -147,6 +147,15 @@ def test_a_search_on_every_kind_of_task(kind):
     assert sample_loss(outcome.model, task.train) == pytest.approx(min(losses), rel=1e-5)
 
 
+def test_the_loss_of_a_search_does_not_depend_on_how_texts_are_batched(monkeypatch):
+    """A mean over tokens of texts with other numbers of them, so its batches count by their tokens."""
+    task = tiny_task("seq2seq", examples=12)
+    model = tiny_taskmodel("t5", task.spec)
+    whole = sample_loss(model, task.train)
+    monkeypatch.setattr("compress.prune.depth.BATCH", 5)
+    assert sample_loss(model, task.train) == pytest.approx(whole, rel=1e-6)
+
+
 def test_what_a_search_needs():
     task = tiny_task("classification")
     model = tiny_taskmodel("bert", task.spec)
