@@ -55,7 +55,7 @@ class AttributionAgreement:
         examples: Texts that were drawn.
         top: Most important tokens of a text, at most.
         baseline: The token that stands in the place of each token of the text where integrated gradients begin.
-        steps: Points at which gradients are taken.
+        steps: Points at which gradients are taken; None for as many as each text needed, 20 to 80.
         seed: Of the texts that are drawn, of random order and of the intervals.
         left_out: Sentences on what could not be compared, without full stops.
     """
@@ -65,7 +65,7 @@ class AttributionAgreement:
     examples: int
     top: int
     baseline: str
-    steps: int
+    steps: int | None
     seed: int
     left_out: tuple[str, ...] = ()
 

@@ -15,7 +15,6 @@ from eval.examples import Example
 from eval.inference import Predictor
 from eval.progress.stages import one_by_one
 from eval.result import Result
-from teachers.attribution.integrated_gradients import STEPS
 from teachers.attribution.text_attributions import (
     GRADIENTS,
     ROLLOUT,
@@ -43,7 +42,7 @@ def with_attributions(
     seed: int = 13,
     *,
     baseline: Baseline | None = None,
-    steps: int = STEPS,
+    steps: int | None = None,
     top: int = TOP,
     most: int = MOST,
 ) -> list[Result]:
@@ -58,7 +57,7 @@ def with_attributions(
         split: Which examples.
         seed: Of the texts that are drawn, of random order and of the intervals.
         baseline: The token that stands for nothing: of padding, or the mask; None takes ``usual_baseline``.
-        steps: Points at which gradients are taken.
+        steps: Points at which gradients are taken, as for ``integrated_gradients``.
         top: Most important tokens of a text.
         most: Texts that are explained; of more, as many are drawn.
 
@@ -84,7 +83,7 @@ def attribution_agreement(
     seed: int = 13,
     *,
     baseline: Baseline | None = None,
-    steps: int = STEPS,
+    steps: int | None = None,
     top: int = TOP,
 ) -> AttributionAgreement:
     """Compare the attributions of two models to the tokens of texts, or to their words where tokens differ.
@@ -95,7 +94,7 @@ def attribution_agreement(
         examples: The texts.
         seed: Of random order and of the intervals.
         baseline: The token that stands for nothing: of padding, or the mask; None takes ``usual_baseline``.
-        steps: Points at which gradients are taken.
+        steps: Points at which gradients are taken, as for ``integrated_gradients``.
         top: Most important tokens of a text.
     """
     sides: tuple[TaskModel, TaskModel] = (candidate, reference)
@@ -115,7 +114,7 @@ def attribution_agreement(
         if share > MOST_MISSED:
             left_out.append(
                 f"Integrated gradients are left out: those of {one.name} miss {share:.0%} of the difference that they "
-                "explain, as where activations are rounded; take the model before it was quantized"
+                "explain, as where activations are rounded: take a quantized model before that step"
             )
             names = [name for name in names if name != GRADIENTS]
     words = not all(first.methods[GRADIENTS].same_tokens(second.methods[GRADIENTS]) for first, second in explained)

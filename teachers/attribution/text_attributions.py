@@ -18,7 +18,7 @@ from eval.kinds.kind_registry import all_kinds, kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts
 from teachers.attribution.attention_rollout import attention_rollout, no_attention
-from teachers.attribution.integrated_gradients import STEPS, integrated_gradients
+from teachers.attribution.integrated_gradients import integrated_gradients
 from teachers.taskmodel import TaskModel, logits_of
 
 GRADIENTS, ROLLOUT = "integrated gradients", "attention rollout"
@@ -47,7 +47,7 @@ def explain(
     label: str | None = None,
     *,
     baseline: Baseline | None = None,
-    steps: int = STEPS,
+    steps: int | None = None,
     rollout: bool = True,
 ) -> Explained:
     """Attribute a model's score of one example to the tokens that it reads.
@@ -60,7 +60,7 @@ def explain(
         example: Its texts.
         label: The label; None takes the one that the model predicts.
         baseline: The token that stands for nothing: of padding, or the mask; None takes ``usual_baseline``.
-        steps: Points at which gradients are taken.
+        steps: Points at which gradients are taken, as for ``integrated_gradients``.
         rollout: Whether attention is rolled out too; the network must allow it (``no_attention``).
 
     Raises:

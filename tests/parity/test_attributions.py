@@ -14,7 +14,7 @@ from compress.architectures.bilstm_network import BiLstmConfig, BiLstmForSequenc
 from eval.errors import UserError
 from teachers.anatomy.attention_heads import eager_attention
 from teachers.attribution.attention_rollout import attention_rollout, no_attention, rolled_out
-from teachers.attribution.integrated_gradients import integrated_gradients
+from teachers.attribution.integrated_gradients import ROUGH, integrated_gradients
 from teachers.attribution.text_attributions import GRADIENTS, ROLLOUT, explain, predicted_label, usual_baseline
 from teachers.taskmodel import weights_digest
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
@@ -101,6 +101,15 @@ class TestIntegratedGradients:
         assert own.values.sum() == pytest.approx(whole - nothing, rel=0.01, abs=1e-4)
         assert all(value == 0 for value, span in zip(own.values, own.spans, strict=True) if span is None)
 
+    def test_an_uneven_way_has_as_many_points_as_it_needs(self):
+        model = tiny_taskmodel("bert")
+        with torch.no_grad():
+            model.model.get_input_embeddings().weight.mul_(100)
+        few, many = (explain(model, TEXT, "good", steps=steps, rollout=False) for steps in (20, None))
+        assert abs(few.missing) > ROUGH * abs(few.difference)
+        assert abs(many.missing) < abs(few.missing) / 2
+        assert many.difference == pytest.approx(few.difference, rel=1e-4)
+
     def test_few_steps_miss_more(self):
         model = tiny_taskmodel("bert", tiny_spec(), 0, initializer_range=0.5)
         coarse, fine = (abs(explain(model, TEXT, "good", steps=steps, rollout=False).missing) for steps in (1, 20))
@@ -113,7 +122,9 @@ class TestIntegratedGradients:
             model.model.get_input_embeddings().weight[model.tokenizer.pad_token_id] = 0
         assert usual_baseline([tiny_taskmodel("bert"), model]) == "mask"
         assert usual_baseline([tiny_taskmodel("bert")]) == "pad"
-        usual, padding = (explain(model, TEXT, "good", baseline=name, rollout=False) for name in (None, "pad"))
+        usual, padding = (
+            explain(model, TEXT, "good", baseline=name, steps=20, rollout=False) for name in (None, "pad")
+        )
         assert abs(usual.missing) < 0.02 * abs(usual.difference)
         assert abs(padding.missing) > 0.1 * abs(padding.difference)
 

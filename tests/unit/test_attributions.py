@@ -188,7 +188,7 @@ def test_rounded_activations_have_no_gradient():
     assert [row.method for row in found.rows] == [ROLLOUT, RANDOM]
     assert found.left_out == (
         "Integrated gradients are left out: those of int8 miss 100% of the difference that they explain, as where "
-        "activations are rounded; take the model before it was quantized",
+        "activations are rounded: take a quantized model before that step",
     )
 
 
