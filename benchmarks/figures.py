@@ -26,6 +26,7 @@ import yaml
 from benchmarks import (
     adapters,
     against_teacher,
+    behaviour,
     generation,
     inference_report,
     last_layer,
@@ -54,6 +55,7 @@ LISTED = ROOT / "docs" / "figures.yaml"
 REPORTS: Mapping[str, Callable[[Any], str]] = {
     adapters.NAME: adapters.report,
     **dict.fromkeys(against_teacher.NAMES, against_teacher.report),
+    **dict.fromkeys(behaviour.NAMES, behaviour.report),
     "multitask": multitask.report,
     "pretrained": pretrained.report,
     "distillation-step": rounds.report,
