@@ -84,7 +84,7 @@ class Q8Bert(RecoveryTechnique):
     """
 
     name: ClassVar[str] = "quantize.q8bert"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
