@@ -30,6 +30,7 @@ from eval.errors import CompressError, UserError
 from eval.files.writing import atomic_folder
 from eval.kinds.kind_registry import kind_of
 from eval.progress.stages import under_way
+from eval.proof.known_examples import remember
 from eval.task import Examples
 from teachers.taskmodel import TaskModel
 
@@ -142,7 +143,8 @@ def export(
         manifest, gate = made.manifest, made.gate
         manifest["source"]["made_from"] = made_from
         ranges = calibration if is_own and made.form.scheme and made.form.scheme.ranges else ()
-        manifest["chosen_on"] = model.chosen_on | used("export gate", examples) | used("export ranges", ranges)
+        kind, chose = model.task.kind, {"export gate": examples, "export ranges": ranges}
+        manifest["chosen_on"] = model.chosen_on | used(kind, chose)
         write_golden_vectors(beside, made.exported, writer.reference, examples, made.exact)
         size = sum(manifest["files"][file]["bytes"] for file in library.files_of(manifest["files"]))
         manifest |= {"gate": gate.to_dict(), "tries": [tried.to_dict() for tried in tries]}
@@ -372,11 +374,16 @@ def _scheme(
     return scheme, is_own and bool(target.activations)
 
 
-def used(what: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what examples decided -> their digest; nothing without examples."""
-    if not len(examples):
-        return {}
-    return {what: (examples if isinstance(examples, Examples) else Examples(examples)).digest}
+def used(kind: str, chose: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """Return what examples decided -> their digest, and remember them, so that a report on some of them knows them.
+
+    Args:
+        kind: Kind of task.
+        chose: What they decided -> the examples; those without any are left out.
+    """
+    sets = {what: one if isinstance(one, Examples) else Examples(one) for what, one in chose.items() if len(one)}
+    remember(kind, *sets.values())
+    return {what: examples.digest for what, examples in sets.items()}
 
 
 def spread(examples: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

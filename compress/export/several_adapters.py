@@ -119,7 +119,7 @@ def export_adapters(
             fields = manifest_fields(model, TARGET, scheme, name, written)
             fields |= {
                 "one_of": {"number": number, "output": name},
-                "chosen_on": model.chosen_on | used("export gate", given),
+                "chosen_on": model.chosen_on | used(model.task.kind, {"export gate": given}),
             }
             gates[name] = _write_task(model, beside / name, fields, given, limits)
         _write_whole(beside, folder.name, models, scheme, written)

@@ -8,6 +8,7 @@ import pytest
 
 from compress.artifact.artifact import Artifact
 from compress.artifact.record import Record, choices
+from compress.export import Runtime, export_onnx
 from compress.testing.tiny import tiny_task, tiny_taskmodel
 from eval.errors import UserError
 from eval.measurement import measure, pair, wrong_margin
@@ -64,6 +65,15 @@ def test_examples_that_trained_are_recognised_among_others(tmp_path, monkeypatch
     assert role_of(many, model, kind="classification") == ("selection", found), "whatever their labels are"
     assert role_of(few, model, kind="classification") == ("final", {}), "official splits repeat a few, too"
     assert met("classification", few, trained.digest) == (0, 1)
+
+
+def test_examples_that_let_an_export_pass_are_recognised_among_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path / "home"))
+    task = tiny_task(examples=8)
+    export_onnx(tiny_taskmodel("bert", task.spec), tmp_path / "onnx", examples=task.train)
+    some = Examples(list(task.train)[:4])
+    role, found = role_of(some, Runtime(tmp_path / "onnx"), kind="classification")
+    assert (role, list(found)) == ("selection", ["export gate on 4 of the 4"])
 
 
 def test_a_disk_that_refuses_is_no_error(tmp_path, monkeypatch, caplog):
