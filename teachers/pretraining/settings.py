@@ -246,6 +246,17 @@ class Pretraining(_Block):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_head_a_name(self) -> Pretraining:
+        tasks = [(name, task) for stage in self.stages for name, task in stage.tasks.items()]
+        taken = {*Objectives.model_fields, *(task.pair for _, task in tasks), "reorder"}
+        for name, task in tasks:
+            if (task.given or task.dialogues) and name in taken:
+                raise ValueError(f"tasks: {name}: given pairs and dialogues have a head of this name, as another does")
+        if len(counts := sorted({task.reorder for _, task in tasks} - {0})) > 1:
+            raise ValueError(f"reorder: {' and '.join(map(str, counts))} have one head; give all tasks the same number")
+        return self
+
     @field_validator("stages")
     @classmethod
     def _some(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -576,6 +576,18 @@ def test_tasks_that_make_no_sense_are_refused(data, task, said):
         block(data, [{"text": task}])
 
 
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ({"mlm": {"given": "x"}, "text": {"objectives": {"mlm": {}}}}, "mlm: given pairs and dialogues have a head of"),
+        ({"text": {"reorder": 2}, "more": {"reorder": 3}}, "reorder: 2 and 3 have one head"),
+    ],
+)
+def test_two_tasks_that_would_have_one_head_are_refused(data, stage, said):
+    with pytest.raises(ValueError, match=said):
+        block(data, [stage])
+
+
 def test_other_pairs_make_another_network(data):
     def folder(words):
         rows = [{"text_a": f"the film {i}", "text_b": word, "label": word} for i, word in enumerate(words * 8)]
