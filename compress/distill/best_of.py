@@ -53,7 +53,7 @@ class BestOf(TrainedTechnique):
     """
 
     name: ClassVar[str] = "distill.best_of"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     takes_any: ClassVar[bool] = True
     both_stacks: ClassVar[bool] = True
