@@ -175,7 +175,7 @@ class TestProblems:
         [({"exclude": ("*.layer.5.*",)}, True), ({"keep_float": "auto"}, True), ({"exclude": ("classifier",)}, False)],
     )
     def test_a_step_after_8_bits_that_name_layers(self, scheme, refused):
-        steps = (DynamicQuantization(**scheme), LayerPruning(layers=[0, 2]))
+        steps = (DynamicQuantization(**scheme), LayerPruning(keep=(0, 2)))
         found = problems(Recipe(steps=steps), have={"calibration", "train"})
         sentence = (
             "step 2, prune.layers: comes after step 1, quantize.dynamic, which must be the last step; put it before"
