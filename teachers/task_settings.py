@@ -83,6 +83,11 @@ def check_kind(config: Any, task: TaskSpec) -> None:
         )
     if kind.vectors and task.pooling == "first" and family.causal:
         raise UserError(f"pooling: first: the first token of {family.model_type} sees no other; take last or mean")
+    if kind.chooses and family.causal and "positions" in family.embeddings:
+        raise UserError(
+            f"{family.model_type} reads from the left, and the token by which it would tell that there is no answer is "
+            f"the first, which sees nothing of the question; for {task.kind} take an encoder"
+        )
     if family.global_parts and kind.joined:
         raise UserError(
             f"{family.model_type} would give global attention to the choices, in the middle of a text, and here it is "

@@ -150,6 +150,14 @@ def test_a_family_that_sees_what_comes_is_refused():
         build_taskmodel(tiny_config("gpt2"), tiny_tokenizer("gpt2"), tiny_spec("masked-lm"))
 
 
+def test_questions_without_an_answer_are_refused_where_the_first_token_sees_nothing():
+    with pytest.raises(
+        UserError, match=r"reads from the left, .* sees nothing of the question; for qa-with-null take an"
+    ):
+        build_taskmodel(tiny_config("gpt2"), tiny_tokenizer("gpt2"), tiny_spec("qa-with-null"))
+    assert build_taskmodel(tiny_config("gpt2"), tiny_tokenizer("gpt2"), tiny_spec("qa")).task.kind == "qa"
+
+
 def test_a_vector_of_the_first_token_of_a_decoder_is_refused():
     spec = tiny_spec("embedding").model_copy(update={"pooling": "first"})
     with pytest.raises(UserError, match="the first token of gpt2 sees no other; take last or mean"):
