@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.archive import keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
+from benchmarks.searches import stressed
 from eval.cost.machine import in_one_line
 from eval.report.attributed import attribution_headings, attribution_rows, attribution_sentences
-from eval.report.under_stress import headings_of, stress_rows
 from eval.result import Result
-from eval.stress.stress_sentences import stress_sentences
 
 NAMES = ("chain-agnews-behaviour",)
 TOLD = ("name", "task", "split", "digest", "examples", "scores", "comparison", "stress", "attributions", "machine")
@@ -36,23 +36,15 @@ def report(found: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, f"{'; '.join(machines)}; commit {found['commit']}."])
 
 
-def _stressed(result: Result) -> Iterator[str]:
-    if result.stress and result.comparison:
-        yield _table(headings_of(result.name, "teacher"), stress_rows(result.stress))
-        yield ". ".join(stress_sentences(result.stress, result.name, "its teacher")) + "."
+def _stressed(result: Result) -> list[str]:
+    return stressed(result.stress, result.name, "teacher") if result.stress and result.comparison else []
 
 
 def _explained(result: Result) -> Iterator[str]:
     if result.attributions and result.comparison:
-        named = result.model_copy(
-            update={"comparison": result.comparison.model_copy(update={"reference": "its teacher"})}
-        )
-        yield _table(attribution_headings(named), attribution_rows(named))
+        named = result.model_copy(update={"comparison": result.comparison.model_copy(update={"reference": "teacher"})})
         yield ". ".join(attribution_sentences(named)) + "."
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows))
+        yield markdown_table([attribution_headings(named), *attribution_rows(named)])
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from benchmarks.archive import RESULTS, commit, keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from compress.search.search_page import FILE
 from eval.certificate.contents import Contents
@@ -108,10 +109,13 @@ def under_stress(place: Path) -> list[str]:
     if main.stress is None:
         return []
     rows = TypeAdapter(tuple[Stressed, ...]).validate_python(main.stress.rows)
-    said = ". ".join(stress_sentences(rows, main.candidate.name, main.fixed.reference))
-    headings = headings_of(main.candidate.name, main.fixed.reference)
-    lines = [headings, ["---"] * len(headings), *stress_rows(rows)]
-    return [f"{said}.", "\n".join(f"| {' | '.join(cells)} |" for cells in lines)]
+    return stressed(rows, main.candidate.name, main.fixed.reference)
+
+
+def stressed(rows: Sequence[Stressed], candidate: str, reference: str) -> list[str]:
+    """Return what the rows of perturbed texts come to, and their table."""
+    said = ". ".join(stress_sentences(rows, candidate, reference))
+    return [f"{said}.", markdown_table([headings_of(candidate, reference), *stress_rows(rows)])]
 
 
 def _roles(own: Mapping[str, Any]) -> dict[str, Sequence[str]]:

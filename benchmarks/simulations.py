@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.markdown_table import markdown_table
 from eval.files.writing import atomic_write
 from eval.metrics.correlation import pearson
 from eval.metrics.scorers import f1
@@ -444,9 +445,9 @@ def page(known: dict[str, Any]) -> str:
     margins = ", ".join(f"{margin:.1%}" for margin in MARGINS)
     return HEAD.format(
         population=POPULATION,
-        coverage=_coverage_table(known),
+        coverage=_shares_table(known, held),
         limits=_limits(known),
-        above=_above_table(known),
+        above=_shares_table(known, lambda cell: cell["above"] / cell["samples"]),
         margins=margins,
         tables=tables,
     )
@@ -457,22 +458,13 @@ def held(cell: dict[str, Any]) -> float:
     return float(1 - (cell["above"] + cell["below"]) / cell["samples"])
 
 
-def _coverage_table(known: dict[str, Any]) -> str:
+def _shares_table(known: dict[str, Any], share: Callable[[dict[str, Any]], float]) -> str:
+    """Return a share of the samples of each cell."""
     rows = [["metric", *(f"{examples:,} examples" for examples in SIZES)]]
     for name in POPULATIONS:
         cells = [known.get(f"coverage|{name}|{examples}") for examples in SIZES]
-        rows.append([name, *("-" if cell is None else _share(held(cell), cell["samples"]) for cell in cells)])
-    return _table(rows)
-
-
-def _above_table(known: dict[str, Any]) -> str:
-    """Return how often an interval lies wholly above the truth."""
-    rows = [["metric", *(f"{examples:,} examples" for examples in SIZES)]]
-    for name in POPULATIONS:
-        cells = [known.get(f"coverage|{name}|{examples}") for examples in SIZES]
-        shares = [None if cell is None else (cell["above"] / cell["samples"], cell["samples"]) for cell in cells]
-        rows.append([name, *("-" if one is None else _share(*one) for one in shares)])
-    return _table(rows)
+        rows.append([name, *("-" if cell is None else _share(share(cell), cell["samples"]) for cell in cells)])
+    return markdown_table(rows)
 
 
 def _limits(known: dict[str, Any]) -> str:
@@ -499,17 +491,11 @@ def _false_table(known: dict[str, Any], kind: str) -> str:
             cell, margin = max(found, key=lambda one: float(one[0]["rate"]))
             row.append(f"{_share(cell['rate'], cell['samples'])} at {float(margin):.1%}")
         rows.append(row)
-    return _table(rows)
+    return markdown_table(rows)
 
 
 def _share(rate: float, samples: int | None) -> str:
     return f"{rate:.1%}" + (f" ± {error(rate, samples):.1%}" if samples else "")
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *rest = rows
-    lines = [head, ["---"] * len(head), *rest]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

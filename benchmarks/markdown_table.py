@@ -1,0 +1,11 @@
+"""Rows as a table of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells, of which the first are the headings, as a table."""
+    head, *rest = rows
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rest))
