@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -14,6 +15,8 @@ from eval.errors import UserError, did_you_mean, few
 from eval.files.paths import user_path
 from eval.kinds.kind_registry import kind_of
 from eval.task import Example, TaskSpec
+
+logger = logging.getLogger(__name__)
 
 SHOWN = 20
 """Problems that one message lists."""
@@ -61,10 +64,19 @@ def read_examples(
         UserError: If nothing can be read, or items are bad.
     """
     source = _source(data, split)
-    if kind is None:
-        kind = _kind(_first(source))
+    first = _first(source)
+    kind = kind or _kind(first)
     checker = Checker(kind, named_columns(kind_of(kind), text, label), {})
-    return _checked(source, checker, labelled=True)
+    found = _checked(source, checker, labelled=True)
+    checker.tell_columns()
+    rest = checker.left_over(first)
+    if rest and checker.kind.truth is not None and not any(checker.kind.truth in example for example in found):
+        logger.warning(
+            "%s: no item has a label, and none was taken from %s; --label names its column",
+            source.name,
+            ", ".join(f"column {name!r}" for name in rest),
+        )
+    return found
 
 
 def _first(source: Source) -> Mapping[str, Any]:

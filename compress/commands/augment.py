@@ -10,7 +10,7 @@ import typer
 from compress.commands.optimize import Label, Text
 from compress.commands.run import Json
 from compress.terminal.output import write_json
-from eval.errors import UserError, did_you_mean
+from eval.errors import UserError, did_you_mean, quantity
 from eval.kinds.kind_registry import kind_names
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def augment(
             {"file": str(out), "rule": rule, "seed": seed, "originals": originals, "draws": count, "copies": made}
         )
         return
-    typer.echo(f"wrote {out}: {originals:,} examples and {made:,} copies ({count} draws each, repeats left out)")
+    typer.echo(f"wrote {out}: {originals:,} examples and {made:,} copies ({quantity(count, 'draw')} each, repeats left out)")
 
 
 def _block(values: dict[str, Any]) -> AugmentBlock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from eval.files.rows import Row
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.values import SHOWN_LABELS, LabelReader, plain_text, shown
 from eval.kinds.values import BadItemError as BadItemError
+
+logger = logging.getLogger(__name__)
 
 
 class Checker:
@@ -65,6 +68,17 @@ class Checker:
         self.found |= {field: name for field, name in self.columns.items() if field not in self.named}
         if self.spread:
             self.found[str(self.kind.truth)] = " + ".join(self.spread)
+
+    def tell_columns(self) -> None:
+        """Tell which columns were found for fields of another name."""
+        if self.found:
+            found = ", ".join(f"column {column!r} as {field}" for field, column in self.found.items())
+            logger.info("data: took %s; columns: (or --text, --label) names others", found)
+
+    def left_over(self, first: Mapping[str, Any]) -> list[str]:
+        """Return the columns of a row that hold no field, and may hold more than numbers of rows."""
+        taken = {*self.columns.values(), *self.spread, *self.kind.fields, *self.kind.group_columns}
+        return [name for name in first if name not in taken and name.strip().lower() not in NUMBERS]
 
     def _spread(self, first: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
         truth = self.kind.truth

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,8 +25,6 @@ from eval.kinds.kind_registry import kind_of
 from eval.metrics.own_metric import Function, OwnMetric
 from eval.scores import default_metric, unfit
 from eval.task import SELECT, Example, Examples, TaskSpec
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -314,9 +311,7 @@ def load_task(
     checker = Checker(kind, columns, {str(old): str(new) for old, new in label_map.items()})
     checker.labels = None if labels is None else [str(label) for label in labels]
     splits = read_splits(sources, checker, on_bad, keep_labels)
-    if checker.found:
-        found = ", ".join(f"column {column!r} as {field}" for field, column in checker.found.items())
-        logger.info("data: took %s; columns: (or --text, --label) names others", found)
+    checker.tell_columns()
     spec = spec.model_copy(update=_found(spec, checker, metric))
     misfit = unfit(spec.metric, spec)
     if misfit:

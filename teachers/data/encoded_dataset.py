@@ -145,6 +145,11 @@ class EncodedDataset:
             progress,
         )
 
+    def inputs(self, features: Sequence[int]) -> dict[str, torch.Tensor]:
+        """Return what the model takes of some features, by their index among all (``Batch.rows``)."""
+        arrays = self.encoder.collate([self.features[i] for i in features])
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
     def masked(
         self, ids: np.ndarray, real: np.ndarray, chances: Sequence[np.random.Generator]
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -252,7 +252,8 @@ class OnOwnInputs:
 
     def __call__(self, batch: Batch) -> Signals:
         """Return the teacher's outputs on the texts of this batch."""
-        return self.live(self.rows.batch(batch.rows.tolist()).to(batch.rows.device))
+        own = replace(batch, inputs=self.rows.inputs(batch.rows.tolist()))
+        return self.live(own.to(batch.rows.device))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from eval.task import Examples
 from teachers.anatomy.embedding_rows import needed_rows, piece_axes
 from teachers.anatomy.encoder import head_parts, word_embeddings
 from teachers.data.encoded_dataset import EncodedDataset
-from teachers.signals.hooks import NOTHING
+from teachers.signals.hooks import NOTHING, SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import load_taskmodel, save_taskmodel
@@ -348,6 +348,20 @@ def test_tokens_are_paired_with_a_teacher_that_has_all_pieces(tmp_path):
         run(Recipe(steps=(few, train)), source, inputs, dry_run_first=False)
     whole = get("distill.logits")(max_steps=2, batch_size=8)
     assert run(Recipe(steps=(few, whole)), source, inputs).lineage[-1].technique == "distill.logits"
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging", "multiple-choice"])
+def test_a_live_teacher_reads_its_own_ids_of_the_texts_of_a_batch(kind, tmp_path):
+    """A row of several choices has an input for each; the third of them is not the third row."""
+    task = tiny_task(kind)
+    source, teacher = (tiny_taskmodel("bert", task.spec, seed=seed) for seed in (0, 1))
+    rows, theirs = (EncodedDataset(task.train, one.encoder, task.spec) for one in (cut(source, task), teacher))
+    batch, wanted = rows.batch([3, 1]), SignalSpec(hidden_states=(1,))
+    assert not torch.equal(batch.inputs["input_ids"], theirs.batch([3, 1]).inputs["input_ids"])
+    expected = LiveReader(teacher, wanted)(theirs.batch([3, 1])).hidden_states[1][batch.mask.bool()]
+    for budget in (2**30, 0):
+        found = ModelTeacher(teacher, tmp_path, budget).read(rows, wanted)(batch).hidden_states[1]
+        assert torch.allclose(found[batch.mask.bool()], expected, atol=1e-5)
 
 
 def test_a_decoder_learns_the_logits_of_its_own_words(tmp_path):

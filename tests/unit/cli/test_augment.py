@@ -59,6 +59,25 @@ class TestAugment:
         call("augment", place / "data" / "train.jsonl", *flags, "--out", again)
         assert again.read_bytes() == out.read_bytes()
 
+    @pytest.mark.parametrize(
+        ("header", "flags", "label", "told"),
+        [
+            ("review,sentiment", (), "1", "took column 'review' as text, column 'sentiment' as label"),
+            ("text,stars", (), None, "train.csv: no item has a label, and none was taken from column 'stars'; --label"),
+            ("text,stars", ("--label", "stars"), "1", ""),
+            ("text,id", (), None, ""),
+        ],
+    )
+    def test_columns_that_are_taken_or_left_are_told(self, header, flags, label, told, call, tmp_path):
+        data, out = tmp_path / "train.csv", tmp_path / "more.jsonl"
+        data.write_text(f"{header}\nthis is a good film,1\n", encoding="utf-8")
+        given = ("--rule", "bilstm", "--pos", 0, "--copies", 1, *flags, "--out", out)
+        code, _, err = call("augment", data, *given)
+        assert code == 0, err
+        assert lines(out)[0].get("label") == label
+        assert told in err
+        assert bool(told) == ("column" in err)
+
     def test_tags_of_the_data(self, call, tmp_path):
         data, out = tmp_path / "train.jsonl", tmp_path / "more.jsonl"
         items = [{"tokens": ["ann", "in", "oslo"], "tags": ["P", "O", "L"]}, {"tokens": ["bob"], "tags": ["P"]}]
