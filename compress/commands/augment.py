@@ -81,7 +81,8 @@ def augment(
             {"file": str(out), "rule": rule, "seed": seed, "originals": originals, "draws": count, "copies": made}
         )
         return
-    typer.echo(f"wrote {out}: {originals:,} examples and {made:,} copies ({quantity(count, 'draw')} each, repeats left out)")
+    draws = quantity(count, "draw")
+    typer.echo(f"wrote {out}: {originals:,} examples and {made:,} copies ({draws} each, repeats left out)")
 
 
 def _block(values: dict[str, Any]) -> AugmentBlock:

@@ -101,6 +101,19 @@ def test_documents_of_a_full_sequence_are_separated(corpus, frame):
     assert source.lengths.max() <= 120
 
 
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_two_texts_are_separated_or_pairs_are_refused(family, tmp_path):
+    tokenizer = copy.deepcopy(tiny_tokenizer(family))
+    end = tokenizer.eos_token_id
+    assert tokenizer("a", "a").input_ids.count(end) == 2
+    assert Frame(tokenizer, masks=False).room(20, 2) == 18
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing("$A </s>", "$A $B </s>", [("</s>", end)])
+    frame = Frame(tokenizer, masks=False)
+    assert frame.room(20) == 19
+    with pytest.raises(UserError, match="no special token between two texts, so pairs"):
+        frame.room(20, 2)
+
+
 @pytest.mark.parametrize("separates", [True, False])
 def test_blocks_of_a_decoder_hold_nothing_but_text_and_ends_of_texts(separates, tmp_path):
     """A tokenizer that has padding of its own puts nothing between two texts."""

@@ -109,8 +109,17 @@ class Frame:
         return first, second
 
     def room(self, length: int, texts: int = 1) -> int:
-        """Return how many ordinary tokens fit into so many tokens."""
+        """Return how many ordinary tokens fit into so many tokens.
+
+        Raises:
+            UserError: If the tokenizer puts nothing between two texts, and there are several.
+        """
         slots = self._one if texts == 1 else self._two
+        if texts > 1 and len(slots.types) < 2:
+            raise UserError(
+                "the tokenizer puts no special token between two texts, so pairs, dialogues and translations cannot be "
+                "read with it; take tokenizer: {kind: ...}, or a model whose tokenizer does"
+            )
         return length - slots.count - max(0, texts - 2) * len(slots.special[1])
 
     def random(self, count: int, chance: np.random.Generator) -> Array:

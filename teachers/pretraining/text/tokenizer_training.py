@@ -16,16 +16,16 @@ from teachers.pretraining.text.documents import Counts, documents
 from teachers.pretraining.text.wordpiece_trainer import bert_word_pieces
 
 Kind = Literal["wordpiece", "bytes", "unigram", "xlnet", "gpt2", "bpe", "t5"]
-VERSION = 1
+VERSION = 2
 """Raised when the same text and settings give other pieces."""
 LONGEST = 512
 """What a tokenizer tells standard code of the longest input; the network's own limit counts."""
 MOST_READ = 1_000_000
 """Characters from which a tokenizer is learned that only stands for one."""
 SMALLEST = {"wordpiece": 100, "bytes": 300, "unigram": 100, "xlnet": 100, "gpt2": 300, "bpe": 300, "t5": 400}
+"""Fewest pieces: special tokens and letters, or all bytes, have to fit."""
 SENTINELS = 100
 """Tokens that stand for spans in T5's objective, of a tokenizer that has them."""
-"""Fewest pieces: special tokens and letters, or all bytes, have to fit."""
 
 
 class Text(Protocol):
@@ -68,8 +68,8 @@ def trained_tokenizer(text: Text, kind: Kind, size: int, lowercase: bool, home: 
         text: The text.
         kind: ``wordpiece`` as BERT's, which splits Chinese into characters; ``bytes`` as RoBERTa's, which knows any
             text; ``unigram`` as ALBERT's; ``xlnet`` the same with the special tokens at the end; ``gpt2`` as GPT-2's,
-            bytes with an end of text as the only special token; ``bpe`` for an encoder with a decoder: bytes, whose
-            texts end with ``</s>`` alone; ``t5`` the same with sentinels that stand for spans.
+            bytes with an end of text as the only special token; ``bpe`` for an encoder with a decoder: bytes,
+            each of whose texts ends with ``</s>``; ``t5`` the same with sentinels that stand for spans.
         size: Pieces, special tokens among them.
         lowercase: Whether everything is written small; those of bytes never do.
         home: It is kept in a folder below this.
@@ -160,13 +160,13 @@ def _byte_pairs(sentences: Iterable[str], size: int, kind: Kind) -> Any:
 
 
 def ended(learner: Any) -> Any:
-    """Return a byte-level tokenizer whose texts end with ``</s>``, as those of T5 and Marian do."""
+    """Return a byte-level tokenizer whose texts each end with ``</s>``, as those of T5."""
     import transformers
     from tokenizers import decoders, processors
 
     learner.decoder = decoders.ByteLevel()
     end = ("</s>", learner.token_to_id("</s>"))
-    learner.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A $B </s>", special_tokens=[end])
+    learner.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [end])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=learner,
         pad_token="<pad>",
