@@ -114,7 +114,8 @@ def ingredients(out: Path, text: str) -> dict[str, Callable[[], Path]]:
         "CHINESE_BASE": lambda: pretrained.network("ernie", out / "pretrained"),
         "COMPRESS_BASE_GPT2": lambda: pretrained.network("gpt2", out / "pretrained"),
         "SQUAD_THREE_LAYERS": lambda: small_reranker.made(out),
-        "SQUAD_SIX_LAYERS": lambda: small_reranker.made(out, layers=6),
+        "SQUAD_THREE_LONGER": lambda: small_reranker.made(out, "three-layers-longer"),
+        "SQUAD_SIX_LAYERS": lambda: small_reranker.made(out, "six-layers"),
         "SQUAD_SEARCH": lambda: squad_documents.written(
             Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search"
         ),
