@@ -48,6 +48,8 @@ PAGES = {
         "distil-tasks-base",
         "distil-tasks-longer",
         "distil-pairs-base",
+        "distil-agnews-base",
+        "distil-further-base",
         "distil-squad-base",
         "distil-sst2-narrow",
     ),
