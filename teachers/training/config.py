@@ -52,8 +52,9 @@ class Training(RenamedFields):
         dropout: Probability of every dropout of the network while it is trained, in hidden states, attention and head;
             None takes what its config says, 0.1 for BERT. With 0 a training on a CPU is faster.
         group_by_length: Whether a batch holds examples of similar length.
-        precision: Number format of the forward pass; ``auto`` takes what ``accelerate launch --mixed_precision`` was
-            given (``ACCELERATE_MIXED_PRECISION``); without it bf16 on a GPU that has it, fp32 elsewhere.
+        precision: Number format of the forward pass, and of the scores that choose an epoch; ``auto`` takes what
+            ``accelerate launch --mixed_precision`` was given (``ACCELERATE_MIXED_PRECISION``); without it bf16 on a GPU
+            that has it, fp32 elsewhere.
         freeze: Parts that stay as they are; a pooler is no part of the encoder, but of the head.
         unfreeze: Train the head first, then one more layer from the top at a time, the embeddings last: one more each
             ``epoch``, or evenly, so that all are trained after this part of all steps; None trains all at once.

@@ -175,13 +175,9 @@ class _Loop:
         for training_task in training_tasks:
             freeze(training_task.student.model, training)
         with in_float32(self.prepared):
-            self.watches = {
-                training_task.name: watch
-                for training_task in training_tasks
-                if (watch := training_task.watch()) is not None
-            }
-        trained = (p for module in self.modules for p in module.parameters() if p.requires_grad)
-        self.parameters = list(dict.fromkeys(trained))
+            watches = {training_task.name: training_task.watch() for training_task in training_tasks}
+        self.watches = {name: watch for name, watch in watches.items() if watch is not None}
+        self.parameters = list(dict.fromkeys(p for part in self.modules for p in part.parameters() if p.requires_grad))
         rates = Scheduled(self.modules).rates()
         usual = [parameter for parameter in self.parameters if parameter not in rates]
         unfrozen = unfreezing(self.networks, usual, training, self.total, len(self.batches))
@@ -320,9 +316,8 @@ class _Loop:
         with in_float32(self.prepared):
             for watch in self.watches.values():
                 watch.refuse_collapse(train_state.step, self.training.learning_rate)
-            figures = {name: watch.figures() for name, watch in self.watches.items()}
-        if figures:
-            self._remember_best(entry, joined(figures), settled)
+        if self.watches:
+            self._remember_best(entry, self._scored(), settled)
             self.log.figures(train_state.step, entry)
         train_state.history.append(entry)
         if settled:
@@ -331,6 +326,11 @@ class _Loop:
         logger.info("%s: step %d of %d, %s", self.name, train_state.step, self.total, ", ".join(shown))
         return self.training.patience is not None and train_state.stale >= self.training.patience
 
+    def _scored(self) -> dict[str, Any]:
+        """Return what the watches find; scores choose an epoch, and are of the number format of the training."""
+        with in_float32(self.prepared), self.accelerator.autocast():
+            return joined({name: watch.figures() for name, watch in self.watches.items()})
+
     def _average(self) -> None:
         """Take the mean of the last weights, and score it in the last entry of the history."""
         if len(steps := self.train_state.averaged) < 2:
@@ -338,8 +338,7 @@ class _Loop:
         self.accelerator.wait_for_everyone()  # until the first one has written the last file
         self.last_weights.load_mean(steps, self.networks)
         entry = self.train_state.history[-1]
-        with in_float32(self.prepared):
-            entry |= joined({name: watch.figures() for name, watch in self.watches.items()}) if self.watches else {}
+        entry |= self._scored() if self.watches else {}
         entry["averaged"] = steps
         logger.info("%s: mean of the weights after steps %s", self.name, ", ".join(map(str, steps)))
 

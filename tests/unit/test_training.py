@@ -1,6 +1,7 @@
 """The loop: order, targets, masks, checkpoints, early stopping, collapse."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from eval.errors import DivergedError, UserError
 from eval.inference import predict
 from eval.kinds.qa import token_span
 from eval.task import Examples, TaskSpec
+from teachers.anatomy.encoder import layer_parts, layers
 from teachers.data.batches import LengthGroupedBatches, cut
 from teachers.data.encoded_dataset import mask_tokens
 from teachers.signals.model_teacher import ModelTeacher
@@ -160,20 +162,19 @@ def test_products_are_timed_where_there_are_instructions_alone(monkeypatch):
     assert bf16_speedup(["amx_bf16"], rows=2, width=3, rounds=1) > 0
 
 
-def test_a_training_in_bf16_is_scored_in_float32(task, monkeypatch):
-    student = tiny_taskmodel("bert", task.spec)
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
+@pytest.mark.parametrize("kind", ["classification", "qa", "masked-lm", "seq2seq"])
+def test_epochs_are_scored_in_the_number_format_of_the_training(kind, precision, dtype):
+    task = tiny_task(kind)
+    student = tiny_taskmodel("t5" if kind == "seq2seq" else "bert", task.spec)
+    query = layer_parts(student.model, layers(student.model)[0])["query"]
     seen = {True: set(), False: set()}
-    query = student.model.bert.encoder.layer[0].attention.self.query
     hook = query.register_forward_hook(lambda part, _, output: seen[part.training].add(output.dtype))
-    train(
-        student,
-        task.train,
-        training=Training(epochs=1, batch_size=8, precision="bf16"),
-        seed=3,
-        validation=task.validation,
-    )
+    training = Training(epochs=1, batch_size=8, precision=precision)
+    history = train(student, task.train, training=training, seed=3, validation=task.validation)
     hook.remove()
-    assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
+    assert seen == {True: {dtype}, False: {dtype, torch.float32}}, "a collapse is looked for in float32"
+    assert math.isfinite(history[-1]["score"])
 
 
 def test_processes_with_rows_and_without_exchange_one_type_of_number():
