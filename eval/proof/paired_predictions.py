@@ -27,7 +27,8 @@ class PairedScores:
         difference: Candidate minus reference, with its interval and p-values.
         scores: ``[pairs, 2]``, the metric of candidate and reference.
         units: Examples, or groups of them, that were compared.
-        parts: ``[2, pairs, units]``, what each contributes to the metric of candidate and reference.
+        parts: ``[2, pairs, units]``, what each contributes to the metric of candidate and reference; NaN where nothing
+            shows that the metric exists.
     """
 
     difference: PairedDifference
@@ -60,6 +61,9 @@ def paired_scores(
 ) -> PairedScores:
     """Score predictions and compare them.
 
+    Where no unit contributes anything to the metric of any model, the difference has no interval: a metric that does
+    not exist is 0 as well (``eval.scores``), so 0 against 0 shows nothing. A share of right examples always exists.
+
     Args:
         asked: The ``TaskSpec``, or whatever has its ``kind``, ``labels``, ``metric`` and ``pair``.
         pairs: Predictions of candidate and reference, for each training seed.
@@ -71,7 +75,8 @@ def paired_scores(
         UserError: There is nothing to score, or the metric is none of the task.
     """
     number, everything = len(gold), np.arange(len(gold), dtype=np.int64)
-    binary = groups is None and metric_of(asked).proportion
+    proportion = metric_of(asked).proportion
+    binary = groups is None and proportion
     units = units_of(number, groups, number if binary else MOST_UNITS, seed)
     scores = np.empty((len(pairs), 2))
     parts = np.empty((2, len(pairs), len(units)))
@@ -80,5 +85,7 @@ def paired_scores(
             metric = resampler(asked, answers, gold)
             scores[row, side] = metric(everything)
             parts[side, row] = per_example(asked, answers, gold) if binary else contributions(metric, number, units)
+    if not proportion and not parts.any():
+        parts[:] = math.nan
     by_seed = (scores[:, 0] - scores[:, 1]).tolist()
     return PairedScores(PairedDifference.of(parts[0], parts[1], by_seed, binary), scores, len(units), parts)

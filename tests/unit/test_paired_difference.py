@@ -11,7 +11,9 @@ from eval.measurement import pair
 from eval.predictions import Kept
 from eval.proof.contributions import contributions, units_of
 from eval.proof.paired_difference import PairedDifference
+from eval.proof.paired_predictions import paired_scores
 from eval.proof.paired_proportions import Discordance, score_interval
+from eval.proof.paired_statistics import non_inferior
 from eval.proof.student_t import quantile, survival
 from eval.report.console import to_text
 from eval.report.summary import family, verdict
@@ -139,6 +141,32 @@ def test_the_same_answers_in_few_groups_show_nothing():
     assert (found.verdict, found.groups) == ("not shown", 100)
     assert found.examples_needed > 3000
     assert found.noninferiority_p > 0.1
+
+
+@pytest.mark.parametrize(
+    ("asked", "gold", "answer"),
+    [
+        (TaskSpec(kind="regression", metric="spearman"), {"label": -1.0}, {"score": 0.3}),
+        (TaskSpec(kind="tagging", metric="entity_f1", labels=("O", "B-A")), {"tags": ["O"]}, {"tags": ["O"]}),
+        (TaskSpec(kind="classification", metric="f1", labels=("no", "yes")), {"label": "no"}, {"label": "no"}),
+    ],
+)
+def test_a_metric_that_does_not_exist_shows_nothing(asked, gold, answer):
+    """It is 0 of both models, and equal zeros on a thousand examples would be within any margin."""
+    found = paired_scores(asked, [([answer] * 1000, [answer] * 1000)], [gold] * 1000)
+    assert found.scores.tolist() == [[0.0, 0.0]]
+    interval = found.difference.interval()
+    assert (interval.value, math.isnan(interval.low), non_inferior(interval, 0.01)) == (0.0, True, "not shown")
+    assert math.isnan(found.difference.p_value(-0.01))
+    assert found.examples_needed(0.01, 1000) is None
+
+
+def test_a_share_of_right_examples_always_exists():
+    asked = TaskSpec(kind="classification", labels=("no", "yes"))
+    wrong = [{"label": "yes"}] * 1000
+    for groups in (None, [str(place) for place in range(1000)]):
+        found = paired_scores(asked, [(wrong, wrong)], [{"label": "no"}] * 1000, groups)
+        assert math.isfinite(found.difference.interval().low)
 
 
 def test_an_example_whose_group_is_none_stands_alone():
