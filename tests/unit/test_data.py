@@ -166,6 +166,18 @@ class TestWhatIsKept:
                 "{columns: {label: ...}} in a recipe, or with --label on the command line"
             ]
 
+    @pytest.mark.parametrize("kind", ["regression", "embedding"])
+    def test_a_test_whose_numbers_are_all_the_same_is_unlabelled(self, folder, caplog, kind):
+        """As the test of STS-B on the hub: every label is -1."""
+        secret = [{**pair, "label": -1.0} for pair in SCORES]
+        task = load_task(kind, folder(validation=SCORES, test=secret))
+        assert [dict(item) for item in task.test] == [{"text_a": "a", "text_b": "b"}, {"text_a": "c", "text_b": "d"}]
+        assert (
+            "test.jsonl: every label is -1, as where the truth is kept secret; it counts as unlabelled" in caplog.text
+        )
+        assert assign_roles(task).report == "validation"
+        assert load_task(kind, folder(validation=SCORES, test=SCORES)).test[0]["label"] == 1.0
+
 
 class TestFormats:
     def test_csv_and_tsv(self, tmp_path):
