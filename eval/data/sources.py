@@ -138,8 +138,18 @@ def _rows(table: Any) -> Callable[[], Iterator[Row]] | None:
 
 def _plain_rows(rows: Sequence[Mapping[Any, Any]]) -> Iterator[Row]:
     for number, row in enumerate(rows, start=1):
-        values = {str(name): None if _is_nan(value) else value for name, value in row.items()}
-        yield Row(f"row {number}", values)
+        yield Row(f"row {number}", {str(name): _plain(value) for name, value in row.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a table in memory as a file would give it: NumPy's arrays, as parquet has lists, are lists."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return None if _is_nan(value) else value
 
 
 def _is_nan(value: Any) -> bool:

@@ -124,13 +124,13 @@ def _features(schema: Any, path: Path) -> Mapping[str, Any]:
 
 
 def read_dataset(dataset: Any, where: str) -> Iterator[Row]:
-    """Yield the rows of one split of the datasets library.
+    """Yield the rows of one split of the datasets library, whatever format was set for it.
 
     Args:
         dataset: A ``datasets.Dataset``.
         where: What places in it are called.
     """
-    yield from _named(iter(dataset), dataset.features, where)
+    yield from _named(iter(dataset.with_format(None)), dataset.features, where)
 
 
 def _named(rows: Iterable[Mapping[str, Any]], features: Mapping[str, Any], where: str) -> Iterator[Row]:

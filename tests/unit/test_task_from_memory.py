@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datasets
+import numpy
 import pandas
 import pytest
 
@@ -66,6 +67,28 @@ def test_class_labels_of_a_saved_folder_become_their_names(tmp_path):
     assert [plain(item) for item in (*task.train, *task.validation)] == [EXPECTED, EXPECTED]
     data["train"].save_to_disk(str(tmp_path / "one"))
     assert plain(load_task("tagging", tmp_path / "one", labels=["O", "B-PER", "I-PER"]).validation[0]) == EXPECTED
+
+
+@pytest.mark.parametrize("form", ["numpy", "torch", "pandas"])
+def test_a_dataset_is_read_as_it_is_whatever_its_format(form):
+    data = datasets.Dataset.from_list(TAGGED, features=TAGS).with_format(form, columns=["ner_tags"])
+    assert plain(Task.from_datasets(data, "tagging").validation[0]) == EXPECTED
+
+
+def test_arrays_and_numbers_of_numpy_are_those_of_a_file(tmp_path):
+    """A frame that was read from parquet holds its lists as arrays."""
+    asked = {"id": "1", "question": "who?", "context": "Ann left", "answers": {"text": ["Ann"], "answer_start": [0]}}
+    for kind, row in (
+        ("tagging", {"tokens": ["Ann", "left"], "tags": ["B-PER", "O"]}),
+        ("multilabel", {"text": "a warm, sad film", "labels": ["joy", "sadness"]}),
+        ("qa", asked),
+    ):
+        pandas.DataFrame([row]).to_parquet(tmp_path / "one.parquet")
+        found = Task.from_pandas(pandas.read_parquet(tmp_path / "one.parquet"), kind).validation
+        assert found.digest == Task.from_list([row], kind).validation.digest
+    numbers = [{"text": "a", "label": numpy.int64(1)}, {"text": "b", "label": numpy.int64(0)}]
+    assert Task.from_list(numbers).spec.labels == ("0", "1")
+    assert Task.from_list([{"text": "a", "label": numpy.float32(0.5)}], "regression").validation[0]["label"] == 0.5
 
 
 @pytest.mark.parametrize(
