@@ -39,10 +39,11 @@ def _best(chances: NDArray[np.float64], true: NDArray[np.bool_]) -> float:
     ends = np.append(levels[1:] < levels[:-1], True)
     below = np.append(levels[1:], 0.0)
     scores = 2 * right / (np.arange(1, len(levels) + 1) + true.sum())
-    candidates = np.clip((levels + below)[ends] / 2, LOWEST, HIGHEST)
-    best = scores[ends].max()
+    candidates = (levels + below) / 2
+    allowed = ends & (candidates >= LOWEST) & (candidates <= HIGHEST)
+    best = scores[allowed].max(initial=0.0)
     answered = chances >= USUAL
     if 2 * (answered & true).sum() / max(1, answered.sum() + true.sum()) >= best:
         return USUAL
-    equal = candidates[scores[ends] >= best]
+    equal = candidates[allowed & (scores >= best)]
     return float(f"{equal[np.abs(equal - USUAL).argmin()]:.6g}")

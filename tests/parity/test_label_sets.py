@@ -96,6 +96,15 @@ def test_thresholds_have_the_best_f1_of_each_label():
     assert best_thresholds(np.array([[0.9], [0.8], [0.2], [0.1]]), np.array([[1], [1], [0], [0]]) == 1) == (0.5,)
 
 
+def test_a_threshold_that_no_threshold_may_be_is_not_chosen():
+    """The lowest of these probabilities would need one below the least."""
+    chances = np.array([[0.9], [0.2], [0.2], [0.1], [0.1], [1e-7]])
+    true = np.array([[0], [0], [0], [1], [1], [1]]) == 1
+    (threshold,) = best_thresholds(chances, true)
+    assert sklearn.metrics.f1_score(true, chances >= threshold) == pytest.approx(0.5)
+    assert threshold == pytest.approx(0.05, rel=1e-5)
+
+
 def bernoulli_kl(student, teacher, temperature):
     """The binary divergence, label by label: T² · mean of p log(p / q) + (1 - p) log((1 - p) / (1 - q))."""
     total, count = 0.0, 0
