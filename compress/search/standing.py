@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,9 +149,10 @@ class Winner:
 
     @property
     def p_value(self) -> float:
-        """One-sided, of "it loses the margin or more"; 1 where its scores are held against no margin."""
-        found = None if self.result is None or self.result.comparison is None else self.result.comparison
-        return 1.0 if found is None or found.noninferiority_p is None else found.noninferiority_p
+        """One-sided, of "it loses the margin or more"; 1 where its scores show no margin."""
+        compared = None if self.result is None else self.result.comparison
+        found = None if compared is None else compared.noninferiority_p
+        return 1.0 if found is None or math.isnan(found) else found
 
 
 def dominates(one: Sequence[float], other: Sequence[float]) -> bool:

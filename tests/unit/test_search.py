@@ -248,7 +248,8 @@ def test_verdicts_of_several_winners_hold_together():
     assert [final["verdict"] for final in found] == ["non-inferior", "not shown", "not shown"]
     assert finals([winner(0.02)])[0]["verdict"] == "non-inferior"
     of_a_selection = winner(None)
-    assert [one.p_value for one in (winner(0.02), of_a_selection)] == [0.02, 1.0]
+    shows_nothing = winner(float("nan"))
+    assert [one.p_value for one in (winner(0.02), of_a_selection, shows_nothing)] == [0.02, 1.0, 1.0]
     assert finals([winner(0.013), of_a_selection])[0]["verdict"] == "not shown", "it counts as one more"
 
 
