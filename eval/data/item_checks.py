@@ -88,6 +88,12 @@ class Checker:
         rest = {name: value for name, value in first.items() if name not in other and name.lower() not in NUMBERS}
         return self.kind.label_columns(rest, self.labels)
 
+    @property
+    def spread_labels(self) -> list[str] | None:
+        """The labels whose columns hold the truth together in the file that is being read; None without such."""
+        renamed = self.reader.label_map
+        return sorted({renamed.get(name, name) for name in self.spread}, key=self.kind.label_order) or None
+
     def has_truth(self, row: Row) -> bool:
         """Whether a row holds the truth, whatever its form."""
         truth = self.kind.truth

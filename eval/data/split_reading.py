@@ -60,7 +60,7 @@ def read_splits(
                 f"{': '.join(wrong[0])}"
             )
         if checker.labels is None:
-            checker.labels = _labels(checker.kind, items)
+            checker.labels = checker.spread_labels or _labels(checker.kind, items)
             if checker.kind.one_label and checker.labels is not None and len(checker.labels) < 2:
                 problems.append(f"{source.name}: all labels are {checker.labels[0]!r}; there must be two or more")
         splits[name] = Examples(items, name, len(wrong))

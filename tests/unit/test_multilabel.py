@@ -98,7 +98,19 @@ def test_a_test_split_without_labels_is_unlabelled():
     splits = {"train": [{"text": "a", "x": 1, "y": 0}], "test": [{"text": "b"}]}
     task = load_task("multilabel", splits)
     assert dict(task.test[0]) == {"text": "b"}
-    assert task.spec.labels == ("x",)
+    assert task.spec.labels == ("x", "y")
+
+
+def test_a_label_whose_column_has_no_1_in_train_is_one_of_the_others(tmp_path):
+    """It would be dropped from their truths, without a word."""
+    (tmp_path / "train.csv").write_text("text,joy,anger\na,1,0\nb,0,0\n")
+    (tmp_path / "test.csv").write_text("text,joy,anger\nc,1,1\nd,0,1\n")
+    task = load_task("multilabel", tmp_path)
+    assert task.spec.labels == ("anger", "joy")
+    assert [item["labels"] for item in task.test] == [["anger", "joy"], ["anger"]]
+    renamed = load_task("multilabel", tmp_path, label_map={"anger": "rage"})
+    assert renamed.spec.labels == ("joy", "rage")
+    assert [item["labels"] for item in renamed.test] == [["joy", "rage"], ["rage"]]
 
 
 @pytest.mark.parametrize(
