@@ -21,7 +21,7 @@ def model_files(folders: Sequence[Path]) -> dict[str, File]:
     Hidden files, the model card and certificates are left out.
 
     Raises:
-        UserError: One is no folder, or a file cannot be read.
+        UserError: One is no folder or holds a link to one, or a file cannot be read.
     """
     found = {}
     for number, folder in enumerate(folders, start=1):
@@ -29,6 +29,8 @@ def model_files(folders: Sequence[Path]) -> dict[str, File]:
             raise UserError(f"{folder}: is no folder; give the folder of a model or of an export")
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
+            if path.is_symlink() and path.is_dir():
+                raise UserError(f"{path}: is a link to a folder, whose files may change unseen; put the folder there")
             if path.is_file() and not _left_out(name):
                 found[f"{number}/{name}" if len(folders) > 1 else name] = _file(path)
     return found

@@ -17,6 +17,7 @@ from eval.certificate.canonical import canonical
 from eval.certificate.certified_sentence import sentence
 from eval.certificate.contents import MAIN, MEMBERS, PROVENANCE, Contents
 from eval.certificate.findings import EXIT_CODES, Word
+from eval.certificate.model_files import model_files
 from eval.certificate.typed_values import WrongTypeError, read
 from eval.errors import MissingLibraryError, UserError
 from eval.proof.paired_proportions import examples_needed
@@ -222,3 +223,15 @@ def test_a_file_that_is_not_there_is_an_error_of_the_user(tmp_path):
         recheck(tmp_path / "none.cert")
     with pytest.raises(UserError, match="allowed are 1 to 4"):
         recheck(tmp_path / "none.cert", level=5)
+
+
+def test_files_behind_a_link_are_of_the_model_and_a_linked_folder_is_refused(tmp_path):
+    model, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
+    model.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "weights").write_bytes(b"1234")
+    (model / "weights").symlink_to(elsewhere / "weights")
+    assert model_files([model])["weights"].bytes == 4
+    (model / "pooling").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="pooling: is a link to a folder"):
+        model_files([model])
