@@ -60,14 +60,14 @@ class LabelReader:
             raise BadItemError(f"label_map gives {value!r} the name {given!r}, which must be a number") from None
 
     def label(self, value: Any) -> str:
-        """Return the name of a label, renamed.
+        """Return the name of a label, renamed; a truth value is named ``True`` or ``False``, as in a table of text.
 
         Raises:
             BadItemError: It is no name or number, or is not allowed.
         """
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
+        if not isinstance(value, (str, int)):
             raise BadItemError(f"a label must be a string or a whole number, not {shown(value)}")
         name = plain_text("label", str(value))
         name = self.label_map.get(name, name)

@@ -423,7 +423,13 @@ class TestLabels:
             "train.jsonl: all labels are 'positive'; there must be two or more"
         ]
 
-    @pytest.mark.parametrize("label", [True, 1.5, ["a"], {"a": 1}])
+    def test_truth_values_are_labels(self, folder):
+        path = folder(train=[{"text": "buy now", "label": True}, {"text": "hello", "label": False}])
+        task = load_task("classification", path)
+        assert task.spec.labels == ("False", "True")
+        assert [example["label"] for example in task.train] == ["True", "False"]
+
+    @pytest.mark.parametrize("label", [1.5, ["a"], {"a": 1}])
     def test_what_is_no_label(self, folder, label):
         path = folder(train=[*GOOD, {"text": "x", "label": label}])
         assert refused("classification", path) == [
