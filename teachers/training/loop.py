@@ -184,7 +184,8 @@ class _Loop:
         self.scheduled = Scheduled((*self.modules, *unfrozen))
         factors = {p: f for network in self.networks for p, f in rate_factors(network, training.layer_decay).items()}
         groups = parameter_groups(self.parameters, rates, training, factors)
-        self.optimizer = self.accelerator.prepare_optimizer(_optimizer(groups, training))
+        adamw = torch.optim.AdamW(groups, training.learning_rate, training.betas, training.eps, fused=True)
+        self.optimizer = self.accelerator.prepare_optimizer(adamw)
         self.train_state = TrainState()
         self.figures = StepFigures()
         self.best_weights: list[dict[str, torch.Tensor]] = []
@@ -375,7 +376,8 @@ class _Loop:
         random = {name: self.accelerator.gather(own.to(self.device)[None]) for name, own in states.items()}
         if not self.accelerator.is_main_process:
             return
-        state = {"key": self.key, **vars(self.train_state)}
+        scaler = self.accelerator.scaler  # of float16
+        state = {"key": self.key, **vars(self.train_state), "loss_scale": scaler and scaler.state_dict()}
         try:
             save_checkpoint(self.folder, self.modules, self.optimizer, state, random)
         except OSError as error:
@@ -391,9 +393,8 @@ class _Loop:
                 f"{self.folder / FILE}: belongs to another run (other data, settings, seed or starting weights); "
                 "remove it to train anew"
             )
+        loss_scale = state.pop("loss_scale", None)
+        if self.accelerator.scaler is not None and loss_scale:
+            self.accelerator.scaler.load_state_dict(loss_scale)
         self.train_state = TrainState(**state)
         logger.info("%s: resuming after step %d of %d", self.name, self.train_state.step, self.total)
-
-
-def _optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, training.learning_rate, training.betas, training.eps, fused=True)

@@ -252,6 +252,27 @@ def test_a_stopped_training_goes_on_to_the_same_weights(task, tmp_path, update):
     assert [entry["losses"] for entry in history] == [entry["losses"] for entry in expected]
 
 
+def test_a_resumed_training_goes_on_with_the_scale_of_float16(task, tmp_path, monkeypatch):
+    made = []
+
+    def scaled(*given):
+        found = accelerator(*given)
+        found.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+        made.append(found.scaler)
+        return found
+
+    monkeypatch.setattr("teachers.training.loop.accelerator", scaled)
+    training = Training(epochs=2, batch_size=8, checkpoint_seconds=0, max_grad_norm=0)
+    whole, stopped, again = (tiny_taskmodel("bert", task.spec) for _ in range(3))
+    train(whole, task.train, training=training, seed=3)
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped, task.train, StopsAt(5), training, seed=3, folder=tmp_path)
+    train(again, task.train, training=training, seed=3, folder=tmp_path)
+    assert made[0].get_scale() > made[1].get_scale() > 8
+    assert made[2].state_dict() == made[0].state_dict()
+    assert weights_digest(again.model) == weights_digest(whole.model)
+
+
 def test_a_checkpoint_of_another_run_is_refused(task, tmp_path):
     training = Training(epochs=2, batch_size=8, checkpoint_seconds=0)
     with pytest.raises(KeyboardInterrupt):
