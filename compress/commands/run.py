@@ -10,6 +10,7 @@ import typer
 
 from compress.terminal.next_command import say_next, say_next_predict
 from compress.terminal.output import plain, write_json
+from eval.files.paths import place_beside
 
 if TYPE_CHECKING:
     from compress.engine.pipeline import Run
@@ -81,12 +82,12 @@ def _say_next(done: Run) -> None:
 
     runnable = [folder for folder in done.exports.values() if (folder / MANIFEST).is_file()]
     if (done.folder / "claim.json").is_file() and any(one.role == "final" and one.comparison for one in done.results):
-        say_next("compress", "certify", done.folder, "--out", done.folder.with_suffix(".cert"))
+        say_next("compress", "certify", done.folder, "--out", place_beside(done.folder, ".cert"))
     elif runnable:
         say_next_predict(runnable[0])
     else:
         target = "generator" if kind_of(done.artifact.task.kind).writes else "onnx"
-        place = done.folder.with_name(f"{done.folder.name}-{target}")
+        place = place_beside(done.folder, f"-{target}")
         say_next("compress", "export", done.folder / "model", "--to", target, "--int8", "--out", place)
 
 

@@ -21,6 +21,7 @@ from compress.export.targets.target_registry import FASTEST
 from compress.recipe import Recipe, parse_recipe, read_recipe, recipe_to_plain
 from eval.errors import UserError
 from eval.files.json_text import JsonError, read_json
+from eval.files.paths import place_beside
 from eval.files.writing import atomic_folder, atomic_write
 
 CERTIFICATE = "model.cert"
@@ -70,8 +71,7 @@ class OwnFolder:
 
     def beside(self, number: int = 2) -> Path:
         """Return the folder for a further run of the recipe; that of this call is taken."""
-        path = self.path.resolve() if self.path.name in ("", "..") else self.path
-        return path.with_name(f"{path.name}-{number}")
+        return place_beside(self.path, f"-{number}")
 
     def keep_data(self, files: Mapping[str, str]) -> None:
         """Write the data, unless it is there; data of an earlier call goes, if no run was made of it.

@@ -36,3 +36,14 @@ def user_path(given: str | Path) -> Path:
             f"{given}: no home folder is known for {Path(given).parts[0]!r}; write the path out, or put ./ before a "
             "name that begins with ~"
         ) from error
+
+
+def place_beside(folder: Path, end: str) -> Path:
+    """Return the place beside a folder that has its name and a further end.
+
+    Examples:
+        >>> place_beside(Path("runs/v1.5"), ".cert").as_posix()
+        'runs/v1.5.cert'
+    """
+    folder = folder.resolve() if folder.name in ("", "..") else folder
+    return folder.with_name(f"{folder.name}{end}")

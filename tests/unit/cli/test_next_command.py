@@ -35,3 +35,14 @@ def test_after_a_run_without_exports_comes_one_that_its_kind_of_task_has(kind, t
     _say_next(SimpleNamespace(exports={}, folder=tmp_path / "r", results=(), artifact=artifact))
     command = f"compress export {tmp_path}/r/model --to {target} --int8 --out {tmp_path}/r-{target}"
     assert command in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["v1.5", "."])
+def test_the_certificate_of_a_run_gets_the_whole_name_of_its_folder(given, tmp_path, monkeypatch, capsys):
+    here = tmp_path / "v1.5"
+    here.mkdir()
+    (here / "claim.json").write_text("[]")
+    monkeypatch.chdir(here if given == "." else tmp_path)
+    result = SimpleNamespace(role="final", comparison="held against the teacher")
+    _say_next(SimpleNamespace(exports={}, folder=Path(given), results=(result,), artifact=None))
+    assert capsys.readouterr().err.rstrip().endswith("v1.5.cert")
