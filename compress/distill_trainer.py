@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -145,6 +146,16 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             return loss
         return loss, model(**own)
 
+    def prediction_step(
+        self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return loss, logits and labels; see ``Trainer``, which gives no loss for batches without labels."""
+        loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        if loss is None:
+            with torch.no_grad(), suppress(_NoTargetError):
+                loss = self.compute_loss(model, self._prepare_inputs(inputs))
+        return loss, logits, labels
+
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
         """Return the batches of an optimizer step, and over how many things each term is a mean in all of them."""
         batches, _ = super().get_batch_samples(*args, **kwargs)
@@ -223,11 +234,15 @@ class UnseenDataset(EncodedDataset):
         )
 
 
+class _NoTargetError(UserError):
+    """The objective reads a target that the batches lack."""
+
+
 class _Targets(dict[str, Tensor]):
     """What a batch has beside its inputs."""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise UserError(
+        raise _NoTargetError(
             f"DistillationTrainer: the objective reads {name}, and the batches have {', '.join(self) or 'no labels'}; "
             "give the data set that column, or an objective without labels (distill.logits with alpha: 1)"
         )

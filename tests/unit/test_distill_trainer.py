@@ -239,3 +239,19 @@ def test_a_student_of_other_labels_or_words_is_refused(tmp_path):
     other.tokenizer.add_tokens(["besides"])
     with pytest.raises(UserError, match="its tokenizer has another vocabulary than the student's"):
         trainer(tmp_path, student, other, LogitDistillation(), data)
+
+
+def test_an_evaluation_has_a_loss_without_labels_if_the_objective_reads_none(tmp_path):
+    task = tiny_task(examples=ROWS)
+    student, teacher = thin(task), tiny_taskmodel("bert", task.spec, seed=1)
+    labelled = encoded(task, student)
+    rows = [{name: value for name, value in row.items() if name != "labels"} for row in labelled]
+
+    def of(alpha):
+        objective = {"distill.logits": {"alpha": alpha}}
+        return trainer(tmp_path / str(alpha), student, teacher, objective, labelled, eval_dataset=rows)
+
+    both, alone = of(0.5), of(1.0)
+    assert alone.evaluate()["eval_loss"] == pytest.approx(alone.evaluate(labelled)["eval_loss"], abs=1e-6)
+    assert "eval_loss" not in both.evaluate()
+    assert len(both.predict(rows).predictions) == ROWS
