@@ -76,6 +76,8 @@ def limit_from_plain(given: Any) -> Limit:
     if unit not in UNITS[what]:
         allowed = ", ".join(filter(None, UNITS[what]))
         raise ValueError(f"{shown(unit)} is no unit of {what}; allowed: {allowed}, or none")
+    if what in COSTS and not float(number):
+        raise ValueError(f"got {shown(given)}, no model costs nothing; give a number above 0")
     found: dict[str, int] = {}
     for condition in re.split(r"\s*,\s*", conditions) if conditions else ():
         if what == "loss" and condition == CONFIDENCE:

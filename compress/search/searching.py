@@ -21,6 +21,7 @@ from compress.reading.yaml_places import decode, read_yaml
 from compress.recipe.schema import Recipe
 from compress.search.candidate import PARTS, Candidate, Costs, costs_of, exported, possible, shape_costs, student_of
 from compress.search.default_space import starts, template
+from compress.search.limit import limit_from_plain
 from compress.search.ranges import RANGE, Point, points_of, range_problems, resolve
 from compress.search.shared_steps import run_shared, take_over
 from compress.search.standing import Standing, Winner, front, nearest, winners
@@ -361,7 +362,9 @@ def _kept(budget: Budget) -> dict[str, Any]:
 
 
 def _fixed(values: dict[str, Any]) -> dict[str, Any]:
-    limited = sorted(
-        line.partition("<=")[0].strip() for line in values.get("limits", ()) if not line.startswith("hours")
-    )
-    return {**{key: value for key, value in values.items() if key not in FREE}, "limited": limited}
+    """Return what must not change from one run to the next: of limits what they limit, of a space what its files say."""
+    limits = map(limit_from_plain, values.get("limits", ()))
+    limited = sorted((one.what, one.batch, one.threads) for one in limits if one.what != "hours")
+    files = {name: len(paths) for name, paths in (values.get("space") or {}).items() if paths}
+    kept = {key: value for key, value in values.items() if key not in (*FREE, "space")}
+    return {**kept, "limited": limited, "files": files}

@@ -58,6 +58,7 @@ def test_a_limit_is_read_with_its_unit_and_conditions():
         ("byte <= 10", "'byte' cannot be limited; did you mean 'bytes'?"),
         ("bytes <= 10 ms", "'ms' is no unit of bytes"),
         ("loss <= 1 point @ 99%", "'99%' cannot stand after @ here; allowed: 95%"),
+        ("bytes <= 0 MB", "no model costs nothing; give a number above 0"),
         ("p50_ms <= 2 @ batch 0", "'batch 0' cannot stand after @ here; allowed: batch 1, 1 thread"),
     ],
 )
@@ -265,6 +266,28 @@ def test_a_search_says_what_it_needs_and_touches_no_other_folder(tmp_path, monke
     with pytest.raises(UserError, match=r"pip install 'nlp-compress\[search\]'"):
         search(budget(optimise="score"), tmp_path)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_search_goes_on_for_the_same_limits_wherever_its_budget_is_named_from(tmp_path, monkeypatch):
+    (tmp_path / "space.yaml").write_text("steps: [{search: [prune.vocabulary, null]}]\n")
+    told = {"task": TASK, "teacher": TEACHER, "candidates": 9, "optimise": "score"}
+
+    def written(name, line, **more):
+        (tmp_path / name).write_text(yaml.safe_dump({**told, "limits": [line], **more}))
+        return tmp_path / name
+
+    space = {"space": {"template": "space.yaml"}}
+    whole = written("budget.yaml", "p50_ms <= 2", **space)
+    searching._take(read_budget(whole), tmp_path / "out", resume=False)
+    monkeypatch.chdir(tmp_path)
+    for line in ("p50_ms <= 3 @ batch 1", "p50_ms <= 2 ms @ 1 thread"):
+        searching._take(read_budget(written("budget.yaml", line, **space).name), tmp_path / "out", resume=True)
+    for other in ("p50_ms <= 2 @ batch 8", "p50_ms <= 2 @ 2 threads", "bytes <= 1 MB"):
+        with pytest.raises(UserError, match="holds a search for something else"):
+            searching._take(read_budget(written("other.yaml", other, **space)), tmp_path / "out", resume=True)
+    (tmp_path / "space.yaml").write_text("steps: [prune.vocabulary]\n")
+    with pytest.raises(UserError, match="holds a search for something else"):
+        searching._take(read_budget(whole), tmp_path / "out", resume=True)
 
 
 def test_a_share_shortens_what_trains_and_nothing_else():
