@@ -140,6 +140,7 @@ def _refuse(files: Sequence[Path], alone: Sequence[str], kind: str, forms: Seque
     from compress.recipe.checks import index_problems
 
     problems = [f"{path}: its folder does not exist" for path in files if not path.parent.is_dir()]
+    problems += [f"{path}: is a folder; name a file" for path in files if path.is_dir()]
     problems += [f"{flag}: compares a model with its teacher; add --against MODEL" for flag in alone]
     problems += [f"--index: {problem}" for problem in index_problems(kind, forms)]
     if problems:

@@ -56,6 +56,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         The path to write to.
 
     Raises:
+        UserError: A folder is there.
         OSError: The disk is full or the folder cannot be written, whatever library found it out.
     """
     if _is_stream(path):
@@ -66,6 +67,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
                 shutil.copyfileobj(source, stream)
         return
     place = _place(path)
+    if place.is_dir():
+        raise UserError(f"{path}: is a folder; name a file")
     with _workplace(place) as beside, _library_errors(path):
         yield beside / place.name
         _settle(beside, stat.S_IMODE(place.stat().st_mode) if place.exists() else None)

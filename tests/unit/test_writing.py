@@ -12,7 +12,7 @@ from time import sleep
 
 import pytest
 
-from eval.errors import CompressError
+from eval.errors import CompressError, UserError
 from eval.files import writing
 from eval.files.writing import atomic_file, atomic_folder, atomic_write, clear_leftovers, exclusive
 
@@ -302,3 +302,11 @@ def test_who_waits_says_so(tmp_path, caplog):
             assert not waiting.done()
         waiting.result(10)
     assert "place: another process is making it; waiting" in caplog.text
+
+
+def test_a_folder_is_no_place_for_a_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError) as error:
+        atomic_write(tmp_path / "folder", b"content")
+    assert error.value.problems == (f"{tmp_path / 'folder'}: is a folder; name a file",)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
