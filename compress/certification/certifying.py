@@ -23,7 +23,7 @@ from eval.certificate.contents import Fixed, files_digest
 from eval.certificate.findings import Word
 from eval.certificate.model_files import model_files
 from eval.certificate.own_figures import check_own_figures
-from eval.certificate.signature import sign as write_signature
+from eval.certificate.signature import signer
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.ranking.indexed import indexed_name
@@ -90,6 +90,7 @@ def certify(
     if index is not None and index.approximate:
         raise UserError("--index: a certificate speaks of exact search; leave approximate out of the form")
     folder, out = run_in(Path(run), measured=True), Path(out)
+    signs = None if sign is None else signer(Path(sign))
     recipe, name, result = _candidate(folder, model, index)
     reference = _reference(folder, recipe, result)
     where = folder / (MODEL if name == recipe.name else name)
@@ -115,7 +116,7 @@ def certify(
     if (found := check_own_figures(contents)).word is not Word.VALID:
         raise UserError(*(f"{folder}: {problem}" for problem in found.sentences))
     atomic_write(out, contents.to_bytes())
-    signed = None if sign is None else write_signature(out, Path(sign))
+    signed = None if signs is None else signs(out)
     said = sentence(contents.main)
     quote_in_card(where / CARD, said)
     quote_in_page(folder / PAGE, f"{result.name}: {said}")

@@ -6,6 +6,7 @@ The library is ``model-signing``. A key on an elliptic curve signs; whoever has 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +24,32 @@ def signature_file(certificate: Path) -> Path:
     return certificate.with_name(f"{certificate.name}.sig")
 
 
-def sign(certificate: Path, key: Path) -> Path:
-    """Write the signature of a certificate beside it.
+def signer(key: Path) -> Callable[[Path], Path]:
+    """Return what writes the signature of a certificate beside it, and returns where.
 
     Args:
-        certificate: The file.
         key: A private key on the curve P-256, P-384 or P-521, as PEM without a password.
 
     Raises:
         UserError: The library is not installed, or the key is none.
     """
-    place = signature_file(certificate)
     try:
         from model_signing import signing
     except ImportError as error:
         raise UserError(f"--sign: needs the library model-signing; {INSTALL}") from error
     try:
-        signing.Config().use_elliptic_key_signer(private_key=key).sign(certificate, place)
+        config = signing.Config().use_elliptic_key_signer(private_key=key)
     except Exception as error:  # cryptography has a dozen kinds
         raise UserError(
             f"{key}: does not sign ({_why(error)}); give a private key on an elliptic curve as PEM"
         ) from error
-    return place
+
+    def sign(certificate: Path) -> Path:
+        place = signature_file(certificate)
+        config.sign(certificate, place)
+        return place
+
+    return sign
 
 
 def check_signature(certificate: Path, key: Path | None = None) -> Finding:

@@ -203,6 +203,14 @@ def test_a_selection_is_refused(copied):
         certify(copied, copied / "model.cert", model="onnx-int8")
 
 
+def test_what_cannot_sign_leaves_the_certificate_that_is_there(copied, tmp_path):
+    out = tmp_path / "model.cert"
+    out.write_bytes(b"signed before")
+    with pytest.raises(UserError, match=r"--sign|does not sign"):
+        certify(copied, out, model="onnx-int8", sign=tmp_path / "no.pem")
+    assert out.read_bytes() == b"signed before"
+
+
 def test_groups_that_were_changed_since_are_refused(scene, copied):
     """No digest has them, and they decide how wide the interval is."""
     before = {file: file.read_text() for file in (scene / "data").iterdir()}

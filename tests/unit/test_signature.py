@@ -9,7 +9,7 @@ import pytest
 
 from eval.certificate import recheck
 from eval.certificate.findings import Word
-from eval.certificate.signature import sign, signature_file
+from eval.certificate.signature import signature_file, signer
 from eval.errors import UserError
 from tests.certificates import certificate
 
@@ -38,7 +38,7 @@ def test_signed_by_whom(file, tmp_path):
     pytest.importorskip("model_signing")
     private, public = keys(tmp_path, "ann")
     _, other = keys(tmp_path, "bob")
-    assert sign(file, private) == signature_file(file)
+    assert signer(private)(file) == signature_file(file)
     found = recheck(file, level=1, key=public)
     assert (found.word, found.findings[0].sentences[0][:25]) == (Word.VALID, "signed by ann.pub, the ke")
     wrong = recheck(file, level=1, key=other)
@@ -49,7 +49,7 @@ def test_signed_by_whom(file, tmp_path):
 def test_a_certificate_that_was_rewritten_whole_has_a_bad_signature(file, tmp_path):
     pytest.importorskip("model_signing")
     private, public = keys(tmp_path, "ann")
-    sign(file, private)
+    signer(private)(file)
     file.write_bytes(certificate(tmp_path, margin=0.03).to_bytes())
     assert recheck(file, level=1).findings[1].word is Word.VALID
     assert recheck(file, level=1, key=public).word is Word.BAD_SIGNATURE
@@ -59,7 +59,7 @@ def test_what_is_no_private_key_does_not_sign(file, tmp_path):
     pytest.importorskip("model_signing")
     (tmp_path / "no.pem").write_text("none")
     with pytest.raises(UserError, match=r"no\.pem: does not sign"):
-        sign(file, tmp_path / "no.pem")
+        signer(tmp_path / "no.pem")(file)
 
 
 def test_a_signature_that_is_not_asked_about_is_named(file):
@@ -94,4 +94,4 @@ def test_without_the_library_the_extra_is_named(file, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", refuses)
     with pytest.raises(UserError, match=r"nlp-compress\[sign\]"):
-        sign(file, file)
+        signer(file)(file)
