@@ -61,7 +61,7 @@ def augment(
     block = _block({"rule": rule} | {name: value for name, value in given.items() if value is not None})
     if out.exists() and not force:
         raise UserError(f"{out}: is there already; --force replaces it, --out names another file")
-    if out.exists() and Path(data).exists() and out.resolve() == Path(data).resolve():
+    if out.exists() and out.resolve() in _files_of(data):
         raise UserError(f"{out}: is the data itself, which would be lost; --out names another file")
     if not out.parent.is_dir():
         raise UserError(f"{out}: its folder does not exist")
@@ -83,6 +83,16 @@ def augment(
         return
     draws = quantity(count, "draw")
     typer.echo(f"wrote {out}: {originals:,} examples and {made:,} copies ({draws} each, repeats left out)")
+
+
+def _files_of(data: str) -> set[Path]:
+    """Return the files of local data."""
+    from eval.data.sources import find_sources
+    from eval.files.paths import user_path
+
+    if not user_path(data).exists():
+        return set()
+    return {source.path.resolve() for source in find_sources(data, {}).values() if source.path is not None}
 
 
 def _block(values: dict[str, Any]) -> AugmentBlock:

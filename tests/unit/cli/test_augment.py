@@ -119,6 +119,16 @@ class TestAugment:
         assert len(lines(out)) > 40
         assert "its folder does not exist" in call("augment", place / "data", *flags, "--out", tmp_path / "no" / "x")[2]
 
+    @pytest.mark.parametrize("name", ["train.jsonl", "validation.jsonl"])
+    def test_data_is_not_written_over(self, call, place, name):
+        file = place / "data" / name
+        before = file.read_bytes()
+        for data in (file, file.parent):
+            flags = ("--rule", "bilstm", "--pos", 0, "--copies", 1, "--out", file, "--force")
+            code, _, err = call("augment", data, *flags)
+            assert (code, "is the data itself, which would be lost" in err) == (2, True), err
+        assert file.read_bytes() == before
+
     def test_qa_is_refused(self, call, tmp_path):
         data = tmp_path / "qa.jsonl"
         item = {"id": "1", "question": "who?", "context": "ann", "answers": [{"text": "ann", "answer_start": 0}]}
