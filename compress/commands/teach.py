@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from compress.recipe import Recipe
     from compress.recipe.blocks import TeacherBlock
     from compress.recipe.task_block import TaskBlock
+    from compress.student.student import Student
     from eval.data.loading import Task
     from teachers.taskmodel import TaskModel
 
@@ -77,11 +78,16 @@ def teach(
     }
     given = {key: value for key, value in training.items() if value is not None}
     overrides = [*(overrides or ()), *tracking(track)]
-    wanted = _from_file(recipe, flags, given, seed, overrides) if recipe else _from_flags(flags, given, seed, overrides)
+    if recipe is not None:
+        overrides = [*_as_overrides(given, seed), *overrides]
+        wanted = _from_file(recipe, flags, seed, overrides)
+    else:
+        wanted = _from_flags(flags, given, seed, overrides)
     if wanted.teacher is None or (wanted.teacher.finetune is None and wanted.teacher.pretrain is None):
         raise UserError(f"{recipe}: has no teacher with a finetune or a pretrain block; there is nothing to teach")
     if wanted.teacher.finetune is not None and not (wanted.task or wanted.tasks):
         raise UserError(f"{recipe}: teacher.finetune needs a task")
+    drawn = None if shape is None else _shape_of(shape, wanted.teacher)
     if is_first() and out is not None:
         from eval.files.writing import refuse_unwritable
 
@@ -93,7 +99,7 @@ def teach(
     from eval.files.home import home
 
     with tracked(wanted, home()):
-        kept = _teach(wanted, wanted.teacher, shape, out)
+        kept = _teach(wanted, wanted.teacher, drawn, out)
     if is_first() and len(kept) == 1:
         if recipe is not None and wanted.steps:
             say_next("compress", "run", recipe, *set_again(overrides))
@@ -114,7 +120,21 @@ def _words_for(task: TaskBlock) -> list[str]:
     return ["--task", task.kind, "--data", place, *columns]
 
 
-def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | None) -> list[Path]:
+def _shape_of(text: str, teacher: TeacherBlock) -> Student:
+    """Return the shape that ``--shape`` says.
+
+    Raises:
+        UserError: With every error of it, or if nothing would be fine-tuned in it.
+    """
+    from compress.student.student import Student
+
+    found = block_of(Student, text, "--shape", {"init": "random"})
+    if teacher.finetune is None:
+        raise UserError("--shape: is of what is fine-tuned; of a network to pretrain, teacher.pretrain says it")
+    return found
+
+
+def _teach(wanted: Recipe, block: TeacherBlock, shape: Student | None, out: Path | None) -> list[Path]:
     """Make every teacher of a block; return the folders of those that know one task."""
     kept: list[Path] = []
     block = block.grounded(wanted.seed, wanted.name, _task_of(wanted) if block.new is not None else None)
@@ -122,9 +142,7 @@ def _teach(wanted: Recipe, block: TeacherBlock, shape: str | None, out: Path | N
         _copy(Path(str(block.model)), out)
         return kept
     if shape is not None:
-        from compress.student.student import Student
-
-        block = block.model_copy(update={"shape": block_of(Student, shape, "--shape", {"init": "random"})})
+        block = block.model_copy(update={"shape": shape})
     wanted = wanted.model_copy(update={"teacher": block})
     members = block.members(wanted.seed)
     for number, (source, used_seed) in enumerate(members, start=1):
@@ -198,22 +216,30 @@ def _copy(folder: Path, out: Path | None) -> None:
     typer.echo(f"teacher: {out or folder}")
 
 
-def _from_file(
-    recipe: Path, flags: dict[str, Any], training: dict[str, Any], seed: int | None, overrides: list[str] | None
-) -> Recipe:
+def _as_overrides(training: dict[str, Any], seed: int | None) -> list[str]:
+    """Return what ``--set`` is told for options that a recipe has fields for."""
+    changes = [f"teacher.finetune.{key}={value}" for key, value in training.items()]
+    return changes if seed is None else [*changes, f"seed={seed}"]
+
+
+def _from_file(recipe: Path, flags: dict[str, Any], seed: int | None, overrides: list[str]) -> Recipe:
     from compress.recipe import read_recipe
 
     names = [f"--{name}" for name, value in flags.items() if value is not None]
     if names:
         raise UserError(f"{', '.join(names)}: the recipe says this already; change it with --set")
-    changes = [f"teacher.finetune.{key}={value}" for key, value in training.items()]
-    changes += [] if seed is None else [f"seed={seed}"]
-    return read_recipe(recipe, [*changes, *(overrides or ())])
+    wanted = read_recipe(recipe, overrides)
+    if seed is not None and wanted.teacher is not None and wanted.teacher.finetune is not None:
+        own = wanted.teacher.finetune.seed
+        if own is not None:
+            raise UserError(
+                f"--seed: the recipe says this already (teacher.finetune.seed: {own}); change it with "
+                f"--set teacher.finetune.seed={seed}"
+            )
+    return wanted
 
 
-def _from_flags(
-    flags: dict[str, Any], training: dict[str, Any], seed: int | None, overrides: list[str] | None
-) -> Recipe:
+def _from_flags(flags: dict[str, Any], training: dict[str, Any], seed: int | None, overrides: list[str]) -> Recipe:
     from compress.recipe import recipe_from_plain
     from compress.recipe.blocks import EvaluateBlock
     from compress.recipe.task_block import TaskBlock
@@ -230,7 +256,7 @@ def _from_flags(
         "task": {"kind": flags["task"], **TaskBlock.place_of(flags["data"]), "columns": columns or None},
         "teacher": {"model": flags["base"], "finetune": training},
     }
-    wanted = recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides or ())
+    wanted = recipe_from_plain(values if seed is None else values | {"seed": seed}, "arguments", overrides)
     if wanted.task is None or not kind_of(wanted.task.kind).scored:
         return wanted
     # What is trained is measured some day, so the split that reports chooses nothing.

@@ -6,7 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
-from tests.unit.cli.conftest import cells
+from tests.unit.cli.conftest import ROOT, cells
 
 
 class TestTeach:
@@ -59,6 +59,25 @@ class TestTeach:
         code, _, err = call("check", path, "--set", "teacher.finetune=null")
         assert code == 2
         assert "teacher.shape: new weights know nothing yet; add finetune, which trains them" in err
+
+    def test_what_options_say_holds_for_the_next_command_or_is_refused(self, call, place, tmp_path):
+        text = (place / "recipe.yaml").read_text(encoding="utf-8")
+        base = f"{{model: {place / 'teacher'}, finetune: {{max_steps: 1, seed: 3}}}}"
+        path = tmp_path / "teach.yaml"
+        path.write_text(text.replace(f"{{model: {place / 'teacher'}}}", base), encoding="utf-8")
+        code, _, err = call("teach", "--recipe", path, "--seed", 7)
+        assert (code, "--seed: the recipe says this already (teacher.finetune.seed: 3)" in err) == (2, True), err
+        path.write_text(path.read_text(encoding="utf-8").replace(", seed: 3", ""), encoding="utf-8")
+        code, _, err = call("teach", "--recipe", path, "--seed", 7, "--batch-size", 4)
+        assert code == 0, err
+        again = f"compress run {path} --set teacher.finetune.batch_size=4 --set seed=7"
+        assert again in err, "it finds this teacher, not another"
+
+    def test_a_shape_is_read_before_anything_is_learned_and_only_for_what_is_fine_tuned(self, call):
+        path = ROOT / "compress" / "recipes" / "pretrain-albert.yaml"
+        for shape, problem in (("layer: 1", "--shape: unknown field 'layer'"), ("layers: 1", "--shape: is of what is")):
+            code, _, err = call("teach", "--recipe", path, "--shape", shape)
+            assert (code, problem in err) == (2, True), err
 
     def test_what_is_missing(self, call, place):
         assert call("teach", "--base", "b") == (
