@@ -103,9 +103,9 @@ def export(
             "--exclude": exclude,
         }
         others |= {"--least-score": least_score is not None, "--assets": assets, "--option": option}
-        _export_adapters(
-            model, adapter, out, int8, agreement, strict, [name for name, given in others.items() if given]
-        )
+        others |= {"--accept-incomplete": accept_incomplete}
+        given = [name for name, value in others.items() if value]
+        _export_adapters(model, adapter, out, int8, agreement, strict, given, json)
         return
     if to == FASTEST:
         to, tune = None, tune or FIRST_GOAL
@@ -174,6 +174,7 @@ def _export_adapters(
     agreement: float | None,
     strict: bool,
     others: Sequence[str],
+    json: bool,
 ) -> None:
     """Write one export of several adapters over a base."""
     named = {Path(folder).name: folder for folder in folders}
@@ -187,6 +188,11 @@ def _export_adapters(
 
     least = AGREEMENT if strict and agreement is None else agreement
     report = export_adapters(base, named, out, int8=bool(int8), agreement=least)
+    if json:
+        figures = {"scheme": report.scheme, "bytes": report.bytes, "one_bytes": report.one_bytes}
+        gates = {name: gate.to_dict() for name, gate in report.gates.items()}
+        write_json({"folder": str(report.folder), **figures, "gates": gates})
+        return
     share = report.bytes / report.one_bytes
     typer.echo(
         f"wrote {report.folder}: {report.scheme}, {megabytes(report.bytes)} MB for {len(named)} tasks, "

@@ -137,6 +137,10 @@ def test_commands_take_all_tasks_or_one(made, tmp_path, capsys):
     words = [word for name in ("mood", "topics") for word in ("--adapter", str(root / name))]
     assert main(["export", str(root / "base"), "--out", str(tmp_path / "two"), *words]) == 0, capsys.readouterr().err
     assert "2 tasks" in capsys.readouterr().out
+    assert main(["export", str(root / "base"), "--out", str(tmp_path / "two"), *words, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["folder"], figures["scheme"]) == (str(tmp_path / "two"), "fp32")
+    assert {name: gate["passed"] for name, gate in figures["gates"].items()} == {"mood": True, "topics": True}
     assert main(["predict", str(tmp_path / "two"), TEXTS[0]]) == 0
     by_command = json.loads(capsys.readouterr().out)
     assert set(by_command) == {"mood", "topics"}
@@ -156,9 +160,9 @@ def test_what_cannot_be_one_export_is_refused_with_every_reason(made, tmp_path, 
     words = ["export", str(root / "base"), "--out", str(tmp_path / "out"), "--adapter", str(root / "mood")]
     assert main(words) == 2
     assert "give those of two tasks or more" in capsys.readouterr().err
-    assert main([*words, "--adapter", str(tmp_path / "mood"), "--to", "web"]) == 2
+    assert main([*words, "--adapter", str(tmp_path / "mood"), "--to", "web", "--accept-incomplete"]) == 2
     said = capsys.readouterr().err
-    assert "is for one graph in ONNX; leave --to out" in said
+    assert "is for one graph in ONNX; leave --to and --accept-incomplete out" in said
     assert "two folders have one name" in said
     with pytest.raises(UserError, match="holds no adapter") as raised:
         export_adapters(root / "base", {"a b": root / "base", "mood": root / "mood"}, tmp_path / "out")
