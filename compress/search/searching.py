@@ -362,7 +362,7 @@ def _kept(budget: Budget) -> dict[str, Any]:
 
 
 def _fixed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return what must not change from one run to the next: of limits what they limit, of a space what its files say."""
+    """Return what must not change in a folder: of limits what they limit, of a space what its files say."""
     limits = map(limit_from_plain, values.get("limits", ()))
     limited = sorted((one.what, one.batch, one.threads) for one in limits if one.what != "hours")
     files = {name: len(paths) for name, paths in (values.get("space") or {}).items() if paths}

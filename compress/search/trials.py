@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from filelock import FileLock, Timeout
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from compress.search.ranges import Point
 from compress.search.standing import Standing, ranked
+from eval.errors import UserError
 
 if TYPE_CHECKING:
     from compress.search.budget import Budget
 
 logger = logging.getLogger("compress.search")
 
-STORAGE, WORKERS = "search.db", "workers"
+STORAGE, WORKERS, STUDY = "search.db", "workers", "study"
 MOST_PROPOSED = 40
 """Candidates that are proposed for each that is trained; most are ruled out by what they cost."""
 PATIENCE_SECONDS = 60.0
@@ -59,6 +61,9 @@ class Trials:
 
     Attributes:
         over: Whether there is nothing more to do, for other processes neither.
+
+    Raises:
+        UserError: The storage cannot be opened, or holds a search of another folder by the same name.
     """
 
     def __init__(self, budget: Budget, folder: Path, storage: str | None = None) -> None:
@@ -66,20 +71,34 @@ class Trials:
         self.budget, self.folder, self.over = budget, folder, False
         self.worker, self._began = uuid.uuid4().hex[:12], time.monotonic()
         (folder / WORKERS).mkdir(parents=True, exist_ok=True)
-        self._alive = FileLock(folder / WORKERS / f"{self.worker}.lock")
-        self._alive.acquire()
         self._deciding = FileLock(folder / ".deciding.lock")
         with self._deciding:
-            self._storage = optuna.storages.RDBStorage(
-                storage or f"sqlite:///{folder / STORAGE}",
-                engine_kwargs={"connect_args": {"timeout": PATIENCE_SECONDS}} if storage is None else None,
-            )
+            self._storage = _opened(folder, storage)
             self.study = optuna.create_study(
                 storage=self._storage,
                 study_name=budget.name,
                 directions=["minimize"] * (1 + len(self.costs)),
                 load_if_exists=True,
             )
+            is_own = self._is_own()
+        if not is_own:
+            self._storage.remove_session()
+            raise UserError(
+                f"storage: holds a search by the name {budget.name!r} already, of another folder; give this one "
+                "another with name: in its budget, or take another --storage"
+            )
+        self._alive = FileLock(folder / WORKERS / f"{self.worker}.lock")
+        self._alive.acquire()
+
+    def _is_own(self) -> bool:
+        """Whether the study is that of this folder; a new one becomes its own."""
+        file = self.folder / STUDY
+        if not file.is_file():
+            file.write_text(uuid.uuid4().hex, encoding="ascii")
+        own = file.read_text(encoding="ascii")
+        if "folder" not in self.study.user_attrs:
+            self.study.set_user_attr("folder", own)
+        return bool(self.study.user_attrs["folder"] == own)
 
     @property
     def costs(self) -> tuple[str, ...]:
@@ -239,6 +258,20 @@ class Trials:
 
 KEPT = ("rung", "start", "key", "label", "costs")
 """Attributes that a trial has in common with the one that it goes on from."""
+
+
+def _opened(folder: Path, storage: str | None) -> optuna.storages.RDBStorage:
+    """Return the storage of a search: a database that was named, or the file in its folder."""
+    if storage is None:
+        waits = {"connect_args": {"timeout": PATIENCE_SECONDS}}
+        return optuna.storages.RDBStorage(f"sqlite:///{folder / STORAGE}", engine_kwargs=waits)
+    try:
+        return optuna.storages.RDBStorage(storage)
+    except (ImportError, SQLAlchemyError) as error:
+        why = str(error).splitlines()[0]
+        raise UserError(
+            f"storage: cannot be opened ({why}); give the address of a database, such as sqlite:////shared/search.db"
+        ) from error
 
 
 def _constrain(trial: optuna.Trial, violations: Mapping[str, float]) -> None:

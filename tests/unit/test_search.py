@@ -319,3 +319,27 @@ def test_a_share_shortens_every_stage():
     shortened = candidate.at(1 / 3).steps[0]
     assert [block.epochs for block in shortened.trainings()] == pytest.approx([2, 3])
     assert shortened.for_dry_run().transfer_epochs == shortened.transfer_epochs
+
+
+def test_searches_by_one_name_share_no_storage(tmp_path):
+    trials = pytest.importorskip("compress.search.trials")
+    shared = f"sqlite:///{tmp_path / 'all.db'}"
+    first = trials.Trials(budget(optimise="score"), tmp_path / "first", shared)
+    first.start_with([{"steps.0": 1}])
+    first.close()
+    again = trials.Trials(budget(optimise="score"), tmp_path / "first", shared)
+    assert again.study.user_attrs["started"]
+    again.close()
+    with pytest.raises(UserError, match=r"holds a search by the name 'search' already, of another folder"):
+        trials.Trials(budget(optimise="score"), tmp_path / "second", shared)
+    assert not [*(tmp_path / "second" / "workers").iterdir()]
+    other = trials.Trials(budget(optimise="score", name="other"), tmp_path / "second", shared)
+    assert not other.study.user_attrs.get("started")
+    other.close()
+
+
+@pytest.mark.parametrize("storage", ["nonsense://x", "sqlite:////nowhere/x/y.db"])
+def test_a_storage_that_cannot_be_opened_is_the_users_error(storage, tmp_path):
+    trials = pytest.importorskip("compress.search.trials")
+    with pytest.raises(UserError, match="storage: cannot be opened"):
+        trials.Trials(budget(optimise="score"), tmp_path, storage)
