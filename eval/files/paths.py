@@ -39,11 +39,6 @@ def user_path(given: str | Path) -> Path:
 
 
 def place_beside(folder: Path, end: str) -> Path:
-    """Return the place beside a folder that has its name and a further end.
-
-    Examples:
-        >>> place_beside(Path("runs/v1.5"), ".cert").as_posix()
-        'runs/v1.5.cert'
-    """
+    """Return the place beside a folder that has its whole name, dots included, and a further end."""
     folder = folder.resolve() if folder.name in ("", "..") else folder
     return folder.with_name(f"{folder.name}{end}")
