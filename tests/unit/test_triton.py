@@ -36,7 +36,10 @@ def described(folder, name):
 
 
 class Server(BaseHTTPRequestHandler):
-    """Answers as Triton does: it takes what the configuration describes, in batches that it allows."""
+    """Answers as Triton does: it takes what the configuration describes, in batches that it allows.
+
+    What it gives is in the order of names: Triton holds the outputs of a request in a ``std::set``.
+    """
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -51,7 +54,7 @@ class Server(BaseHTTPRequestHandler):
         session = onnxruntime.InferenceSession(self.server.folder / "models" / name / "1" / "model.onnx")
         outputs = [
             {"name": name, "datatype": "FP32", "shape": list(values.shape), "data": values.ravel().tolist()}
-            for name, values in zip(gives, session.run(list(gives), feeds), strict=True)
+            for name, values in zip(sorted(gives), session.run(sorted(gives), feeds), strict=True)
         ]
         for each in outputs:
             sizes = [len(feeds["input_ids"]), *map(int, gives[each["name"]][1].split(","))]
@@ -94,7 +97,7 @@ def test_the_configuration_is_that_of_the_graph(kind, tmp_path):
     assert manifest["model"] in manifest["files"]
 
 
-@pytest.mark.parametrize("kind", ["classification", "tagging", "embedding", "multiple-choice"])
+@pytest.mark.parametrize("kind", ["classification", "tagging", "qa", "embedding", "multiple-choice"])
 def test_the_client_answers_as_the_model(kind, server, tmp_path):
     task = tiny_task(kind)
     model = tiny_taskmodel("bert", task.spec)
@@ -104,8 +107,8 @@ def test_the_client_answers_as_the_model(kind, server, tmp_path):
     (tmp_path / "lines.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
     program = (
         "import json, sys\nfrom predict import Runtime\n"
-        "model = Runtime('.')\nlogits = model.predict([json.loads(line) for line in open('lines.jsonl')]).logits\n"
-        "print(json.dumps([each.tolist() for each in logits]))\n"
+        "model = Runtime('.')\nfound = model.predict([json.loads(line) for line in open('lines.jsonl')])\n"
+        "print(json.dumps([[each.tolist() for each in found.logits], [each.get('text') for each in found.answers]]))\n"
         "assert not {'onnxruntime', 'torch', 'compress', 'eval'} & set(sys.modules)"
     )
     readme = (tmp_path / "README.md").read_text().partition("those that the export gave:")[2]
@@ -122,8 +125,10 @@ def test_the_client_answers_as_the_model(kind, server, tmp_path):
         ).stdout
         for text in (program, check)
     )
-    for ours, theirs in zip(predict(model, examples).logits, json.loads(found), strict=True):
+    expected, (logits, texts) = predict(model, examples), json.loads(found)
+    for ours, theirs in zip(expected.logits, logits, strict=True):
         np.testing.assert_allclose(np.array(theirs), ours, atol=1e-4)
+    assert texts == [answer.get("text") for answer in expected.answers]
     worst, allowed = re.fullmatch(r"largest difference (\S+), allowed (\S+)\n", checked).groups()
     assert float(worst) <= float(allowed)
 

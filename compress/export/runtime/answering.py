@@ -148,7 +148,8 @@ class Runtime:
             raise ExportError(f"{self.folder}: its runtime cannot run it ({first_line(error)})") from error
         found = {one_of["output"]: found[one_of["output"]]} if one_of else found
         layers = found.pop("layers", None)
-        found.pop("last_hidden_state", None)  # of an embedding, for tools that pool it themselves
+        # By their names: a model server has an order of its own, and an embedding has states for other tools beside.
+        found = {name: found[name] for name in self.encoder.kind.graph_outputs if name in found} or found
         logits = np.stack(list(found.values()), axis=-1) if len(found) > 1 else next(iter(found.values()))
         return np.asarray(logits, dtype=np.float32), layers
 

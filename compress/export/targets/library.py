@@ -42,7 +42,7 @@ class Engine(Protocol):
     session: Any
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
-        """Return the outputs by name, in the model's order."""
+        """Return the outputs by name; in the model's order if the names are others than those of its graph."""
         ...
 
 
