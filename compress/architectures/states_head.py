@@ -94,7 +94,8 @@ class ScalarMix(nn.Module):
     def forward(self, states: tuple[Tensor, ...]) -> Tensor:
         """Return the sum, ``[B, L, d]``, of as many states ``[B, L, d]``."""
         if self.layer_norm:
-            states = tuple(F.layer_norm(state, state.shape[-1:]) for state in states)
+            width = [int(states[0].shape[-1])]  # a plain number, which every exporter takes
+            states = tuple(F.layer_norm(state, width) for state in states)
         weights = self.scalars.softmax(dim=0)
         mixed = sum((weight * state for weight, state in zip(weights, states, strict=True)), torch.zeros(()))
         return self.gamma * mixed

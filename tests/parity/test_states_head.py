@@ -111,6 +111,12 @@ def test_it_is_trained_saved_loaded_and_exported(head, kind, tmp_path, monkeypat
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
+def test_a_normalised_mix_is_exported_as_any_other(tmp_path, capfd):
+    report = export_onnx(headed("scalar_mix", layer_norm=True), tmp_path / "onnx")
+    assert report.exporter == "tracer"
+    assert capfd.readouterr().out == ""
+
+
 def test_what_a_head_cannot_answer_is_refused():
     for head, kind, said in (
         ("concat_pooling", "tagging", "classes, labels and scores of texts, and the task is tagging"),
