@@ -7,6 +7,7 @@ import io
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,14 @@ def of_model(
         raise ExportError(f"a {spec.kind} model gives logits, not answers")
     if prompt_name is not None:
         check_role(prompt_name, spec.kind)
-    said = {} if prompt_name is None else {"prompt_name": prompt_name}
+        prompt = model.encoder.settings.prompt_of(prompt_name)
+        prompts = {"prompt": prompt, "query_prompt": None, "document_prompt": None}
+        model = replace(model, task=spec.model_copy(update=prompts))
     for window in windows(items, chunk or AT_ONCE):
         examples = []
         for number, item in enumerate(window.items, start=window.first):
             try:
-                examples.append(example(item, spec.kind, spec.pair) | said)
+                examples.append(example(item, spec.kind, spec.pair))
             except ExportError as error:
                 raise ExportError(f"example {number}: {error}") from None
         for answer in predict(model, Examples(examples)).answers:

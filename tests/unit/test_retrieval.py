@@ -17,6 +17,7 @@ from compress.export import Runtime, export_onnx
 from compress.export.check.gate import compare
 from compress.export.check.verification import verify
 from compress.export.targets.library import ExportError
+from compress.prediction import of_model
 from eval import UserError, load_task, measure
 from eval.encoding import TextEncoder
 from eval.inference import predict
@@ -112,6 +113,9 @@ def test_queries_and_documents_have_their_own_prompts(tmp_path):
         asked = Runtime(tmp_path / "onnx", prompt_name=name)
         np.testing.assert_allclose(asked.predict([text]).logits, vector, atol=1e-5)
         np.testing.assert_allclose(predict(asked, [{"text": text}]).logits, vector, atol=1e-5)
+        for example in ({"text": text}, pair):
+            answers = [json.loads(line) for line in of_model(prompted, [example], prompt_name=name)]
+            np.testing.assert_allclose(answers[0]["vectors"], asked.predict([example]).logits[0], atol=1e-5)
         given = [json.dumps({"text": text, "prompt_name": name})]
         np.testing.assert_allclose(runtime.predict(given).logits, vector, atol=1e-5)
         program = [sys.executable, str(tmp_path / "onnx" / "predict.py"), "--prompt-name", name, text]
