@@ -98,12 +98,11 @@ class Quantizer:
         facts: dict[str, Any] = {"linear": 0, "tables": 0, "float": []}
         self._round_outputs()
         for node in list(self.graph.node):
-            excluded = any(is_excluded(name, self.scheme.exclude) for name in _names(node))
             linear = self._linear(node)
-            if not excluded and self._is_table(node):
+            if not self._is_excluded(node) and self._is_table(node):
                 self._look_up(node)
                 facts["tables"] += 1
-            elif not excluded and linear is not None and self._is_worth(node, linear):
+            elif linear is not None and self._is_worth(node, linear):
                 self._multiply(node, linear)
                 facts["linear"] += 1
             else:
@@ -114,7 +113,12 @@ class Quantizer:
         set_weights(self.graph, self.arrays)
         return facts
 
+    def _is_excluded(self, node: Node) -> bool:
+        return any(is_excluded(name, self.scheme.exclude) for name in _names(node))
+
     def _is_worth(self, node: Node, linear: _Linear) -> bool:
+        if self._is_excluded(node):
+            return False
         if self.scheme.activations == "static":
             return self._known(self.scheme.ranges, node) is not None
         return bool(min(linear.matrix.shape) >= SMALL)
@@ -294,9 +298,10 @@ class Quantizer:
         """Divide gain and bias of the LayerNorm that gives ``x``, if all that reads it is smoothed alike."""
         norm = next((n for n in self.nodes if x in n.output and n.op_type == "LayerNormalization"), None)
         readers = [node for node in self.graph.node if x in node.input]
-        factors = {None if self._linear(node) is None else self._known(self.scheme.smooth, node) for node in readers}
-        has_range = all(self._known(self.scheme.ranges, node) for node in readers)
-        if norm is None or len(factors) > 1 or None in factors or not has_range:
+        pairs = [(node, self._linear(node)) for node in readers]
+        in_8_bits = all(linear is not None and self._is_worth(node, linear) for node, linear in pairs)
+        factors = {self._known(self.scheme.smooth, node) for node in readers}
+        if norm is None or len(factors) > 1 or None in factors or not in_8_bits:
             return False
         values = {weight.name: weight for weight in self.graph.initializer}
         values |= {n.output[0]: attributes(n).get("value") for n in self.graph.node if n.op_type == "Constant"}

@@ -199,6 +199,20 @@ def test_smoothing_moves_into_a_norm_that_nothing_else_reads():
     np.testing.assert_allclose(run_graph(found, x=x), run_graph(model, x=x), rtol=0, atol=1.0)
 
 
+def test_smoothing_moves_into_no_norm_that_an_excluded_product_reads():
+    weights = {"g": 1 + 0.1 * random(32), "w": random(32, 16, seed=1), "v": random(32, 16, seed=2)}
+    norm = (0, ("LayerNormalization", ["x", "g"], ["n"], {"axis": -1}))
+    products = [(1, ("MatMul", ["n", "w"], ["a"], {})), (2, ("MatMul", ["n", "v"], ["b"], {}))]
+    nodes = [norm, *products, (3, ("Add", ["a", "b"], ["y"], {}))]
+    model = graph(nodes, weights, {"x": (TensorProto.FLOAT, ["rows", 32])})
+    by, each = tuple(np.linspace(0.5, 2, 32).tolist()), ("part.1", "part.2")
+    given = {"ranges": dict.fromkeys(each, (-6.0, 6.0)), "smooth": dict.fromkeys(each, by), "exclude": ("part.2",)}
+    found, facts = quantized(model, activations="static", **given)
+    assert (facts["linear"], facts["float"]) == (1, ["part.2"])
+    x = random(8, 32, seed=5)
+    np.testing.assert_allclose(run_graph(found, x=x), run_graph(model, x=x), rtol=0, atol=1.0)
+
+
 def test_layers_that_share_a_matrix_share_its_smoothing(monkeypatch):
     """ALBERT's matrix would be stored once a layer otherwise."""
     weight, x = random(32, 32, seed=1), random(8, 32)
