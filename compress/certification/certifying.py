@@ -23,7 +23,7 @@ from eval.certificate.contents import Fixed, files_digest
 from eval.certificate.findings import Word
 from eval.certificate.model_files import model_files
 from eval.certificate.own_figures import check_own_figures
-from eval.certificate.signature import signer
+from eval.certificate.signature import signature_file, signer
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.ranking.indexed import indexed_name
@@ -116,6 +116,7 @@ def certify(
     if (found := check_own_figures(contents)).word is not Word.VALID:
         raise UserError(*(f"{folder}: {problem}" for problem in found.sentences))
     atomic_write(out, contents.to_bytes())
+    signature_file(out).unlink(missing_ok=True)  # of what was there before
     signed = None if signs is None else signs(out)
     said = sentence(contents.main)
     quote_in_card(where / CARD, said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from shutil import which
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from eval.data.beir import is_beir
 from eval.errors import UserError, did_you_mean
 from eval.files.writing import atomic_write
 from eval.kinds.kind_registry import OWN, all_kinds, kind_names, kind_of
+
+if TYPE_CHECKING:
+    from eval.kinds.kind import Kind
 
 
 def init(
@@ -88,6 +91,7 @@ def _ask(
     if teacher is None:
         teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
     facts = teacher_facts(teacher)
+    _refuse(kind_of(task), finetune, layers, int8, facts.get("layers"))
     if kind_of(task).vectors or kind_of(task).truth is None:
         finetune = False
     if finetune is None:
@@ -97,8 +101,7 @@ def _ask(
         int8 = False
     if layers is None:
         layers = int(_prompt("How many layers shall the student have?", max(1, facts.get("layers", 6) // 2), int))
-    if layers < 1:
-        raise UserError(f"--layers: got {layers}, must be at least 1")
+        _refuse(kind_of(task), None, layers, None, facts.get("layers"))
     if int8 is None:
         int8 = _confirm("Shall the export be quantized to int8 for CPUs?", True)
     target = "generator" if kind_of(task).writes else "onnx"
@@ -108,6 +111,25 @@ def _ask(
     bf16 = bf16_is_fast(cpu_features()) and which("nvidia-smi") is None
     known |= {"examples": known_examples(data), "classes": known_classes(data, task, columns), "columns": columns}
     return Answers(task, data, teacher, finetune, layers, export, **known, bf16=bf16)
+
+
+def _refuse(kind: Kind, finetune: bool | None, layers: int | None, int8: bool | None, most: int | None) -> None:
+    """Refuse answers that fit neither the kind of task nor the teacher, which has ``most`` layers where they are known.
+
+    Raises:
+        UserError: With every one of them.
+    """
+    problems = []
+    if finetune and (kind.vectors or kind.truth is None):
+        problems.append(f"--finetune: {kind.named} model is not fine-tuned on labels; leave it out")
+    if layers is not None and not 1 <= layers <= (most or layers):
+        problems.append(
+            f"--layers: got {layers}, must be {f'1 to {most}, the layers of the teacher' if most else '1 or more'}"
+        )
+    if int8 and not kind.scored:
+        problems.append(f"--int8: {kind.named} model has no export; leave it out")
+    if problems:
+        raise UserError(*problems)
 
 
 def _until_known(question: str, default: str) -> str:

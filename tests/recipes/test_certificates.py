@@ -209,6 +209,10 @@ def test_what_cannot_sign_leaves_the_certificate_that_is_there(copied, tmp_path)
     with pytest.raises(UserError, match=r"--sign|does not sign"):
         certify(copied, out, model="onnx-int8", sign=tmp_path / "no.pem")
     assert out.read_bytes() == b"signed before"
+    old = out.with_name("model.cert.sig")
+    old.write_bytes(b"of what was there before")
+    certify(copied, out, model="onnx-int8")
+    assert not old.exists()
 
 
 def test_groups_that_were_changed_since_are_refused(scene, copied):

@@ -18,7 +18,8 @@ class TestInit:
         from compress.recipe import read_recipe
 
         out = tmp_path / "new.yaml"
-        flags = ("--task", kind, "--data", "data/it's: #1", "--teacher", "a/b", "--finetune", "--layers", "3", "--int8")
+        flags = ("--task", kind, "--data", "data/it's: #1", "--teacher", "a/b", "--layers", "3")
+        flags += () if kind == "masked-lm" else ("--finetune", "--int8")
         assert call("init", *flags, "--out", out) == (0, f"wrote {out}\n", f"next: compress check {out}\n")
         recipe = read_recipe(out)
         assert recipe.task.kind == kind
@@ -116,6 +117,17 @@ class TestInit:
         code, _, err = call("init", "--out", out)
         assert (code, err) == (2, f"{out}: is there already; --force replaces it, --out names another file\n")
         assert out.read_text(encoding="utf-8") == "mine"
+
+    def test_flags_that_do_not_fit_are_refused_together(self, call, place, tmp_path):
+        flags = ("--data", place / "data", "--teacher", place / "teacher", "--finetune", "--int8")
+        layers = "--layers: got 9, must be 1 to 3, the layers of the teacher\n"
+        call_it = ("init", *flags, "--layers", 9, "--out", tmp_path / "new.yaml")
+        assert call(*call_it, "--task", "classification") == (2, "", layers)
+        code, _, err = call(*call_it, "--task", "masked-lm")
+        assert code == 2
+        assert "--finetune: a masked-lm model is not fine-tuned on labels; leave it out\n" in err
+        assert layers in err
+        assert "--int8: a masked-lm model has no export; leave it out\n" in err
 
     def test_wrong_flags(self, call, tmp_path):
         code, _, err = call("init", "--task", "clasification", "--out", tmp_path / "new.yaml")
