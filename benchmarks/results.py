@@ -66,7 +66,7 @@ PAGES = {
         "few-labels-pooling-emotions",
         "few-labels-dropout",
     ),
-    "pruning": ("prune-intents", "prune-tokens-imdb", "vocabulary-xlm"),
+    "pruning": ("prune-intents", "prune-tokens-imdb"),
     "quantization": ("quantize-intents",),
     "sharing": ("share-intents", "adaptive-depth-intents"),
     "replacing": ("replace-intents", "replace-intents-base"),

@@ -73,8 +73,8 @@ class LeavingNetwork(AroundNetwork):
         logits = torch.empty(len(rows), self.config.num_labels, device=rows.device, dtype=self.dtype)
         layers = torch.empty_like(rows)
         for exit_, stop in enumerate(self.stops):
-            hidden, logits[rows], uncertainty = self.run_to(exit_, inputs, mask, hidden)
-            layers[rows] = stop
+            hidden, found, uncertainty = self.run_to(exit_, inputs, mask, hidden)
+            logits[rows], layers[rows] = found.to(logits.dtype), stop  # in mixed precision they are of the lower one
             on = stays(uncertainty, self.config.speed)
             if hidden is None or not bool(on.any()):
                 break

@@ -19,6 +19,7 @@ from eval.cost.machine import cpu_name
 from eval.errors import UserError
 from eval.files.home import home
 from eval.files.typed_json import json_digest
+from eval.files.writing import exclusive
 from eval.result import RESULT_FILE, Result
 from teachers.signals.model_teacher import ModelTeacher
 from teachers.taskmodel import TaskModel
@@ -92,10 +93,11 @@ def _of_any_run(name: str, made_from: str | None, asked: Callable[[], Result]) -
     if made_from is None:
         return asked()
     place = home() / ANSWERS / made_from[:16]
-    if found := _kept(place, name, made_from):
-        logger.info("%s: answered these examples in another run; remove %s to ask again", name, place)
-        return found
-    return _keep(place, asked(), made_from)
+    with exclusive(place):
+        if found := _kept(place, name, made_from):
+            logger.info("%s: answered these examples in another run; remove %s to ask again", name, place)
+            return found
+        return _keep(place, asked(), made_from)
 
 
 def keep_results(out: Path, results: Sequence[Result], made_from: str | None) -> tuple[Result, ...]:

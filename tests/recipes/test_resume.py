@@ -3,6 +3,8 @@
 import importlib
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from compress.artifact.artifact import load
 from compress.cli import main
 from compress.engine import steps
-from compress.engine.kept_results import SO_FAR, measured_from
+from compress.engine.kept_results import SO_FAR, _of_any_run, measured_from
 from compress.engine.pipeline import run_recipe
 from compress.engine.preflight import result_name
 from compress.recipe import parse_recipe
@@ -206,6 +208,20 @@ def test_the_teacher_answers_once_for_all_runs_on_the_same_examples(scene, monke
     monkeypatch.setattr("compress.engine.evaluation.library_versions", lambda: {"torch": "another"})
     run_recipe(parse_recipe(other.replace("alpha: 0.8", "alpha: 0.7")), "third")
     assert "teacher" in asked
+
+
+def test_two_runs_at_once_ask_a_teacher_once(scene):
+    answers, asked = Result.load(scene / "out" / "results" / "teacher"), []
+
+    def slowly():
+        asked.append("teacher")
+        time.sleep(0.5)
+        return answers
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(_of_any_run, "teacher", "0" * 64, slowly) for _ in range(2)]
+    assert found[0].result().scores == found[1].result().scores == answers.scores
+    assert asked == ["teacher"]
 
 
 @pytest.mark.parametrize("change", ["margin: 0.02, ", "another processor", "an export", "predictions", "groups"])
