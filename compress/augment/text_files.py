@@ -64,12 +64,12 @@ def read_examples(
         UserError: If nothing can be read, or items are bad.
     """
     source = _source(data, split)
-    first = _first(source)
-    kind = kind or _kind(first)
+    if kind is None:
+        kind = _kind(_first(source))
     checker = Checker(kind, named_columns(kind_of(kind), text, label), {})
     found = _checked(source, checker, labelled=True)
     checker.tell_columns()
-    rest = checker.left_over(first)
+    rest = checker.left_over
     if rest and checker.kind.truth is not None and not any(checker.kind.truth in example for example in found):
         logger.warning(
             "%s: no item has a label, and none was taken from %s; --label names its column",

@@ -92,7 +92,7 @@ def _ask(
         teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
     facts = teacher_facts(teacher)
     _refuse(kind_of(task), finetune, layers, int8, facts.get("layers"))
-    if kind_of(task).vectors or kind_of(task).truth is None:
+    if not _is_fine_tuned(kind_of(task)):
         finetune = False
     if finetune is None:
         known = facts.get("trained")
@@ -120,7 +120,7 @@ def _refuse(kind: Kind, finetune: bool | None, layers: int | None, int8: bool | 
         UserError: With every one of them.
     """
     problems = []
-    if finetune and (kind.vectors or kind.truth is None):
+    if finetune and not _is_fine_tuned(kind):
         problems.append(f"--finetune: {kind.named} model is not fine-tuned on labels; leave it out")
     if layers is not None and not 1 <= layers <= (most or layers):
         problems.append(
@@ -130,6 +130,10 @@ def _refuse(kind: Kind, finetune: bool | None, layers: int | None, int8: bool | 
         problems.append(f"--int8: {kind.named} model has no export; leave it out")
     if problems:
         raise UserError(*problems)
+
+
+def _is_fine_tuned(kind: Kind) -> bool:
+    return not kind.vectors and kind.truth is not None
 
 
 def _until_known(question: str, default: str) -> str:

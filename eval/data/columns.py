@@ -83,11 +83,27 @@ def matched_columns(
         if name is not None:
             found[field] = there[name]
             lacking.remove(field)
-    told = {*found.values(), *kind.fields, *kind.group_columns}
-    rest = [own for name, own in there.items() if own not in told and name not in NUMBERS]
+    rest = left_over(kind, there.values(), found.values())
     if alone and len(lacking) == len(rest) == 1:
         found[lacking[0]] = rest[0]
     return found
+
+
+def left_over(kind: Kind, names: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """Return the columns that hold no field of a kind, and may hold more than numbers of rows.
+
+    Args:
+        kind: Kind of task.
+        names: Columns of the table.
+        taken: Those that hold a field under another name than ours.
+
+    Examples:
+        >>> from eval.kinds.kind_registry import kind_of
+        >>> left_over(kind_of("classification"), ["Review", "id", "stars", "label"], ["Review"])
+        ['stars']
+    """
+    told = {*taken, *kind.fields, *kind.group_columns}
+    return [name for name in names if name not in told and name.strip().lower() not in NUMBERS]
 
 
 def named_columns(kind: Kind, text: str | Sequence[str] | None, label: str | None) -> dict[str, str]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.data.columns import NUMBERS, column_options, matched_columns, usual_column
+from eval.data.columns import column_options, left_over, matched_columns, usual_column
 from eval.files.rows import Row
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.values import SHOWN_LABELS, LabelReader, plain_text, shown
@@ -29,6 +29,7 @@ class Checker:
         columns: The same with those that ``match`` found for the file that is being read.
         found: All that it found in any file.
         spread: Columns that hold the truth together in the file that is being read, one for each label.
+        left_over: Columns of that file that hold nothing which is read.
         pair: Whether texts come in pairs, as in the first good item; None before it. For embedding only items with a
             label count.
     """
@@ -38,6 +39,7 @@ class Checker:
         self.named = self.columns = columns
         self.found: dict[str, str] = {}
         self.spread: tuple[str, ...] = ()
+        self.left_over: list[str] = []
         self.reader = LabelReader(label_map)
         self.pair: bool | None = None
 
@@ -65,6 +67,7 @@ class Checker:
         self.spread = self._spread(first, given) if labelled else ()
         names = [name for name in first if name not in self.spread]
         self.columns = matched_columns(self.kind, names, given, labelled and not self.spread, alone)
+        self.left_over = left_over(self.kind, names, self.columns.values())
         self.found |= {field: name for field, name in self.columns.items() if field not in self.named}
         if self.spread:
             self.found[str(self.kind.truth)] = " + ".join(self.spread)
@@ -75,18 +78,12 @@ class Checker:
             found = ", ".join(f"column {column!r} as {field}" for field, column in self.found.items())
             logger.info("data: took %s; columns: (or --text, --label) names others", found)
 
-    def left_over(self, first: Mapping[str, Any]) -> list[str]:
-        """Return the columns of a row that hold no field, and may hold more than numbers of rows."""
-        taken = {*self.columns.values(), *self.spread, *self.kind.fields, *self.kind.group_columns}
-        return [name for name in first if name not in taken and name.strip().lower() not in NUMBERS]
-
     def _spread(self, first: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
         truth = self.kind.truth
         if truth is None or truth in given or usual_column(truth, first) is not None:
             return ()
-        other = {*given.values(), *self.kind.fields, *self.kind.group_columns}
-        rest = {name: value for name, value in first.items() if name not in other and name.lower() not in NUMBERS}
-        return self.kind.label_columns(rest, self.labels)
+        rest = left_over(self.kind, first, given.values())
+        return self.kind.label_columns({name: first[name] for name in rest}, self.labels)
 
     @property
     def spread_labels(self) -> list[str] | None:

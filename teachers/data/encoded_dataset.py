@@ -130,16 +130,16 @@ class EncodedDataset:
     def batch(self, rows: Sequence[int], epoch: int = 0, progress: float = 0.0) -> Batch:
         """Return the padded tensors of these rows."""
         members = [i for row in rows for i in self.members[row]]
-        arrays = self.encoder.collate([self.features[i] for i in members])
+        inputs = self.inputs(members)
         targets: dict[str, Any]
         if self.kind.masks:
             chances = [np.random.default_rng([self.seed, epoch, row]) for row in members]
-            arrays["input_ids"], labels = self.masked(arrays["input_ids"], arrays["attention_mask"], chances)
-            targets = {"labels": labels}
+            ids, labels = self.masked(inputs["input_ids"].numpy(), inputs["attention_mask"].numpy(), chances)
+            inputs["input_ids"], targets = torch.from_numpy(ids), {"labels": labels}
         else:
-            targets = self._pad_targets(rows, arrays["input_ids"].shape[1])
+            targets = self._pad_targets(rows, inputs["input_ids"].shape[1])
         return Batch(
-            {name: torch.from_numpy(values) for name, values in arrays.items()},
+            inputs,
             {name: torch.as_tensor(values) for name, values in targets.items()},
             torch.tensor(members, dtype=torch.int64),
             progress,

@@ -118,7 +118,7 @@ class Frame:
         if texts > 1 and len(slots.types) < 2:
             raise UserError(
                 "the tokenizer puts no special token between two texts, so pairs, dialogues and translations cannot be "
-                "read with it; take tokenizer: {kind: ...}, or a model whose tokenizer does"
+                "read with it; take tokenizer: {kind: wordpiece}, or a model whose tokenizer does"
             )
         return length - slots.count - max(0, texts - 2) * len(slots.special[1])
 
