@@ -83,6 +83,7 @@ PAGES = {
         "teachers-subjects",
         "teachers-unilm",
         "families-xlnet",
+        "families-xlm",
         "long-imdb",
         "long-imdb-reviews",
     ),
