@@ -15,13 +15,14 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.archive import keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from compress.engine.several_tasks import load_tasks
 from compress.export.folder import export
@@ -167,12 +168,7 @@ def report(found: Mapping[str, Any]) -> str:
             far = f"{task['difference']:.1e} of {task['scale']:.1f}"
             scores.append((one["form"], name, task["metric"], count, *own, f"{task['equal']:.1%}", far))
     made = f"{found['trained']}; {in_one_line(found['machine'])}; commit {found['commit']}."
-    return "\n\n".join([*map(_table, (sizes, speeds, scores)), "¹ They also chose the epoch.", made])
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+    return "\n\n".join([*map(markdown_table, (sizes, speeds, scores)), "¹ They also chose the epoch.", made])
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from benchmarks.archive import keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
 from compress.export.runtime.answering import Runtime
@@ -104,8 +105,8 @@ def _write(write: Write, prompts: list[str], tokens: int, number: int) -> None:
 def table(found: Iterable[Mapping[str, Any]], tokens: int) -> str:
     """Return the figures as Markdown; the first row is what all others are compared with."""
     first, *others = found
-    lines = [f"| engine | MB | perplexity | of the model's | {tokens} tokens, ms | speedup [95%] | same texts |"]
-    lines += ["|---" * 7 + "|"]
+    timed = f"{tokens} tokens, ms"
+    rows = [["engine", "MB", "perplexity", "of the model's", timed, "speedup [95%]", "same texts"]]
     for one in (first, *others):
         ratio = paired_ratio(first["seconds"], one["seconds"])
         cells = [
@@ -117,8 +118,8 @@ def table(found: Iterable[Mapping[str, Any]], tokens: int) -> str:
             "" if one is first else f"{ratio.value:.1f} [{ratio.low:.1f}, {ratio.high:.1f}]",
             f"{one['same']:.0%}",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown_table(rows)
 
 
 def report(found: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.archive import RESULTS
 from benchmarks.engines.catalogue import ENGINES, REFERENCE
 from benchmarks.engines.engine import tool_of
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from eval.cost.machine import VNNI, in_one_line
 from eval.cost.timing import Median, paired_ratio
@@ -174,7 +175,7 @@ def best(measured: Sequence[Measured], case: str, ours: bool) -> Measured:
 def against_peers(measured: Sequence[Measured]) -> str:
     """Return the speedup of our engines over the fastest peer, case by case; bold is ``best`` of ours."""
     ours = [row for row in measured if row.ours]
-    lines = ["| case | best peer | " + " | ".join(row.name for row in ours) + " |", "|---|---|" + "---|" * len(ours)]
+    rows = [["case", "best peer", *(row.name for row in ours)]]
     coverage = 1.0
     for case in measured[0].seconds:
         peer = best(measured, case, ours=False)
@@ -184,10 +185,10 @@ def against_peers(measured: Sequence[Measured]) -> str:
             text = f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
             cells.append(f"**{text}**" if row is best(measured, case, ours=True) else text)
             coverage = min(coverage, found.coverage)
-        lines.append(f"| {case} | {peer.name}, agreement {peer.agreement:.1%} | {' | '.join(cells)} |")
+        rows.append([case, f"{peer.name}, agreement {peer.agreement:.1%}", *cells])
     told = f"intervals hold the median of the rounds' ratios in {coverage:.1%} of cases."
     told = f"How many times as fast as the best peer ours are; bold: the fastest with at least its agreement; {told}"
-    return "\n".join([*lines, "", told])
+    return "\n\n".join([markdown_table(rows), told])
 
 
 def ratio(slower: Measured, faster: Measured, case: str) -> Median:

@@ -20,6 +20,7 @@ import onnxruntime
 
 from benchmarks.archive import keep
 from benchmarks.distillation_step import base
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from benchmarks.scaling import inputs
 from compress.modules.int8_scheme import Int8
@@ -107,14 +108,13 @@ def measured(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def table(cases: Iterable[Mapping[str, Any]]) -> str:
     """Return the cases as Markdown."""
-    lines = ["| layers | numbers | rows x tokens | all tokens, ms | one token, ms | factor [95%] | difference |"]
-    lines += ["|---" * 7 + "|"]
+    rows = [["layers", "numbers", "rows x tokens", "all tokens, ms", "one token, ms", "factor [95%]", "difference"]]
     for one in cases:
         whole, narrow = one["milliseconds"]
         factor = "{:.2f} [{:.2f}, {:.2f}]".format(*one["factor"])
         cells = [one["layers"], one["numbers"], one["shape"], f"{whole:.2f}", f"{narrow:.2f}", factor]
-        lines.append(f"| {' | '.join(map(str, cells))} | {one['difference']:.0e} |")
-    return "\n".join(lines)
+        rows.append([*map(str, cells), f"{one['difference']:.0e}"])
+    return markdown_table(rows)
 
 
 def report(found: Mapping[str, Any]) -> str:

@@ -7,5 +7,5 @@ from collections.abc import Sequence
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of cells, of which the first are the headings, as a table."""
-    head, *rest = rows
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rest))
+    head, *rest = (f"| {' | '.join(cells)} |" for cells in rows)
+    return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])

@@ -19,6 +19,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.archive import keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from compress.engine.several_tasks import load_tasks, losses_of, starts
 from compress.recipe import Recipe, read_recipe
@@ -64,11 +65,8 @@ def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
         found: Way -> task -> the score of each seed.
     """
     tasks = list(next(iter(found.values())))
-    lines = [f"| training | {' | '.join(tasks)} |", "|---" * (len(tasks) + 1) + "|"]
-    for way, own in found.items():
-        cells = [_shown(own[name]) for name in tasks]
-        lines.append(f"| {way} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = ([way, *(_shown(own[name]) for name in tasks)] for way, own in found.items())
+    return markdown_table([["training", *tasks], *rows])
 
 
 def report(found: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.archive import Archive
+from benchmarks.markdown_table import markdown_table
 from benchmarks.study import Outcome, Study, outcomes, retained, shown
 from eval.result import Result
 
@@ -75,13 +76,13 @@ def methods(place: Path = LISTED) -> list[Method]:
 def report(archive: Archive, place: Path = LISTED, studies: Path = HERE / "studies") -> str:
     """Return the table."""
     found: dict[str, dict[str, Outcome]] = {}
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    rows = [list(COLUMNS)]
     for method in methods(place):
         if method.study and method.study not in found:
             found[method.study] = outcomes(Study.read(studies / f"{method.study}.yaml"), archive)
         outcome = found[method.study][method.row] if method.study else Outcome()
-        lines.append(f"| {' | '.join([*_theirs(method), *_ours(method, outcome), method.why])} |")
-    return "\n".join(lines)
+        rows.append([*_theirs(method), *_ours(method, outcome), method.why])
+    return markdown_table(rows)
 
 
 def _theirs(method: Method) -> Iterator[str]:

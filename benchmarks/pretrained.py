@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.archive import RESULTS, keep
 from benchmarks.data import chinese_lists
+from benchmarks.markdown_table import markdown_table
 from benchmarks.study import not_measured
 from compress.recipe import read_recipe
 from eval.files.writing import atomic_folder
@@ -71,10 +72,9 @@ def networks(out: Path, text: str) -> Path:
 
 def report(found: Mapping[str, Any]) -> str:
     """Return a Markdown table, from what this program keeps in benchmarks/results."""
-    lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
     known = [name for name in names() if name in found["models"]]
-    lines += [f"| {' | '.join([name, *_cells(found['models'][name])])} |" for name in known]
-    return "\n".join([*lines, *not_measured(name for name in names() if name not in known)])
+    table = markdown_table([HEADINGS, *([name, *_cells(found["models"][name])] for name in known)])
+    return "\n".join([table, *not_measured(name for name in names() if name not in known)])
 
 
 def kept(out: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.archive import keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from benchmarks.rounds import timed_in_rounds
 from benchmarks.serving import sentences
@@ -52,14 +53,14 @@ def timed(export: str, file: Path, processes: int, threads: int) -> float:
 
 def report(found: Any) -> str:
     """Return the table of what was kept, and what it was measured on."""
-    lines = ["| run as | lines/s | speedup [95%] |", "|---|---|---|"]
+    rows = [["run as", "lines/s", "speedup [95%]"]]
     for name, seconds in found["seconds"].items():
         ratio = paired_ratio(found["seconds"][ONE], seconds)
         gain = "" if name == ONE else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
-        lines.append(f"| {name} | {found['lines'] / median(seconds):,.0f} | {gain} |")
+        rows.append([name, f"{found['lines'] / median(seconds):,.0f}", gain])
     rounds, size = len(found["seconds"][ONE]), f"{found['megabytes']:.1f} MB"
     told = f"{found['lines']:,} lines, {rounds} rounds; {found['scheme']}, {size}"
-    return "\n".join([*lines, "", f"{told}; {in_one_line(found['machine'])}; commit {found['commit']}."])
+    return "\n\n".join([markdown_table(rows), f"{told}; {in_one_line(found['machine'])}; commit {found['commit']}."])
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.archive import keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from eval.cost.machine import in_one_line
 
@@ -57,14 +58,16 @@ def report(found: Mapping[str, Any]) -> str:
 
 def table(found: Mapping[str, Any]) -> str:
     """Return two tables: milliseconds a batch of each variant, and ratios; medians over rounds, (least to most)."""
-    lines = ["| variant | ms a batch |", "|---|---|"]
-    for name, values in found["seconds"].items():
-        lines.append(f"| {name} | {_spread([1000 * value / found['batches'] for value in values], '.1f')} |")
-    lines += ["", "| what | median over the rounds (least to most) |", "|---|---|"]
-    lines += [f"| {name} | {_spread(values, '.3f')} |" for name, values in found["ratios"].items()]
-    lines += [f"| {name} | {value} |" for name, value in found.get("others", {}).items()]
-    lines += ["", f"{len(next(iter(found['seconds'].values())))} rounds of {found['batches']} batches."]
-    return "\n".join(lines)
+    times = {
+        name: _spread([1000 * value / found["batches"] for value in values], ".1f")
+        for name, values in found["seconds"].items()
+    }
+    others = {name: _spread(values, ".3f") for name, values in found["ratios"].items()} | found.get("others", {})
+    tables = [
+        markdown_table([("variant", "ms a batch"), *times.items()]),
+        markdown_table([("what", "median over the rounds (least to most)"), *others.items()]),
+    ]
+    return "\n\n".join([*tables, f"{len(next(iter(found['seconds'].values())))} rounds of {found['batches']} batches."])
 
 
 def _spread(values: list[float], form: str) -> str:

@@ -90,15 +90,15 @@ def report(found: Mapping[str, Any]) -> str:
 def table(own: Mapping[str, Any]) -> str:
     """Return the front of a search, and the chains made by hand wherever they stand, as Markdown."""
     kept = [one for one in own["candidates"] if one["key"] in {*own["front"], *own["hand_made"]}]
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
+    rows = [list(HEAD)]
     for one in sorted(kept, key=lambda one: one["costs"]["bytes"]):
         value, low, high = one["difference"]
         said = [word for word, keys in _roles(own).items() if one["key"] in keys]
         p50 = one["costs"]["p50_ms"]  # none where the budget asks for no time
         costs = [f"{one['costs']['bytes'] / 1e6:.1f}", "" if p50 is None else f"{p50:.2f}", f"{one['share']:.0%}"]
         cells = [one["key"], one["label"], f"{value:+.4f} [{low:+.4f}, {high:+.4f}]", *costs, ", ".join(said)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown_table(rows)
 
 
 def under_stress(place: Path) -> list[str]:

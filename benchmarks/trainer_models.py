@@ -27,6 +27,7 @@ from benchmarks.engines.onnx_runtime import DynamicInt8, Int8Of7Bits, OptimumPre
 from benchmarks.engines.ours import OptimizedWithoutData
 from benchmarks.inference import compare, write_files
 from benchmarks.inference_report import CASES, Measured, circumstances, ratio
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from compress.artifact.artifact import Artifact
 from eval.cost.machine import machine
@@ -125,13 +126,13 @@ def section(found: dict[str, Any]) -> str:
 def table(found: dict[str, Any]) -> str:
     """Return the measurements of a data set as Markdown: a row for an engine, its speedups over eager torch."""
     eager, *rows = (Measured(**row) for row in found["engines"])
-    lines = [f"| engine | MB | agreement | {' | '.join(CASES)} |", "|---|---|---|" + "---|" * len(CASES)]
+    lines = [["engine", "MB", "agreement", *CASES]]
     for row in rows:
         speedups = [ratio(eager, row, case) for case in CASES]
         cells = [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in speedups]
-        lines.append(f"| {row.name} | {row.megabytes:.1f} | {row.agreement:.1%} | {' | '.join(cells)} |")
+        lines.append([row.name, f"{row.megabytes:.1f}", f"{row.agreement:.1%}", *cells])
     reasons = [f"{name}: not measured: {why}" for name, why in found["not_measured"].items()]
-    return "\n".join([*lines, *([""] if reasons else []), *reasons])
+    return "\n".join([markdown_table(lines), *([""] if reasons else []), *reasons])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

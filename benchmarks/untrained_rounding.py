@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from benchmarks.archive import keep
+from benchmarks.markdown_table import markdown_table
 from benchmarks.results import DOCS, fill
 from compress.modules.fake_quant import FakeQuantLinear, MovingRange
 from compress.quantize.q8bert import Q8Bert
@@ -98,16 +99,15 @@ def report(found: Mapping[str, Any]) -> str:
     """Return a Markdown table: a row per form, two columns per model."""
     names = list(found["models"])
     heads = [f"{name}: {what}" for name in names for what in ("same prediction", "change of logits")]
-    lines = [f"| form | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    rows = [["form", *heads]]
     for place, form in enumerate(FORMS):
-        rows = [found["models"][name][place] for name in names]
-        cells = [f"{row['agreement']:.1%} | {row['change']:.1%}" for row in rows]
-        lines.append(f"| {form} | {' | '.join(cells)} |")
+        own = (found["models"][name][place] for name in names)
+        rows.append([form, *(f"{row[figure]:.1%}" for row in own for figure in ("agreement", "change"))])
     said = f"{found['count']} texts of {found['data']}, test; ranges of {SEEN} training texts."
     for name, ratios in found["outliers"].items():
         shown = ", ".join(f"{ratio:g}" for ratio in ratios)
         said += f" Largest channel by the median one, inputs of the second feed-forward parts, {name}: {shown}."
-    return "\n".join([*lines, "", f"{said} {in_one_line(found['machine'])}; commit {found['commit']}."])
+    return "\n\n".join([markdown_table(rows), f"{said} {in_one_line(found['machine'])}; commit {found['commit']}."])
 
 
 def main() -> None:

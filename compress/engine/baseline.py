@@ -30,8 +30,8 @@ def without_teacher(recipe: Recipe, labelled: int = 1, learned: int = 1) -> Reci
 
     Args:
         recipe: What is done with a teacher.
-        labelled: Examples of the task, which the baseline learns from.
-        learned: Examples that the steps learn from.
+        labelled: Inputs that the task's examples are, which the baseline learns from; a long text may be several.
+        learned: Inputs that the steps learn from.
     """
     steps = (step.without_teacher() for step in recipe.steps)
     equal = tuple(step.with_trainings(lambda block: block.as_long(labelled, learned)) for step in steps)

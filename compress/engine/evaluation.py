@@ -28,6 +28,7 @@ from eval.metrics.own_metric import OwnMetric
 from eval.progress.stages import stage
 from eval.ranking.indexed import indexed
 from teachers.taskmodel import TaskModel
+from teachers.training.scoring import rows_of
 from teachers.training.tracking import tracked_as
 
 if TYPE_CHECKING:
@@ -201,7 +202,9 @@ def _baseline(recipe: Recipe, prepared: Prepared, out: Path) -> Artifact:
     """
     train = None if prepared.task is None else prepared.task.train
     inputs = replace(prepared.inputs, teacher=None, train=train)
-    alone = without_teacher(recipe, len(train or ()), len(prepared.inputs.train or ()))
+    learned = prepared.inputs.train
+    parts = (train, learned) if train and learned and train != learned else ()
+    alone = without_teacher(recipe, *(len(rows_of(prepared.student, part, recipe.seed)) for part in parts))
     with tracked_as("baseline"), stage(BASELINE):
         found = run(alone, prepared.student, inputs, folder=out / "baseline-steps", dry_run_first=False, anew=True)
     found.save(out / "baseline")

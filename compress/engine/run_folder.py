@@ -104,8 +104,9 @@ def refuse_other_run(recipe: Recipe, out: Path, resume: bool) -> None:
     # A run of an earlier version that was killed while it wrote this left it empty; the steps know what they are of.
     if earlier.strip() and _trained_part(earlier, mark) != _trained_part(recipe_to_yaml(recipe), mark):
         raise UserError(
-            f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out, and add "
-            f"--reuse {out} to take over the steps that are the same; only {', '.join(FREE)} may change here"
+            f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out; "
+            f"`compress run … --reuse {out}` takes over the steps that are the same; "
+            f"only {', '.join(FREE)} may change here"
         )
     names = [f"{block.target}{kind}" for block in recipe.export for kind in ("", "-int8")]
     if taken := [problem for name in names for problem in occupied(out / name)]:

@@ -289,10 +289,11 @@ class Quantizer:
         digest = hashlib.sha256(smooth.tobytes()).hexdigest()[:16]
         key = f"{x}_smooth_{digest}"
         if key not in self.smoothed:
-            folded = self._into_norm(x, smooth)
-            by = self._constant(f"{x}_{digest}_smooth_by", 1 / smooth)
-            self.smoothed[key] = x if folded else self._add("Mul", [x, by], key)
+            self.smoothed[key] = x if self._into_norm(x, smooth) else self._divided(x, key, smooth)
         return self.smoothed[key], f"{weight}_smooth_{digest}", matrix * smooth[:, None]
+
+    def _divided(self, x: str, name: str, smooth: Array) -> str:
+        return self._add("Mul", [x, self._constant(f"{name}_by", 1 / smooth)], name)
 
     def _into_norm(self, x: str, smooth: Array) -> bool:
         """Divide gain and bias of the LayerNorm that gives ``x``, if all that reads it is smoothed alike."""

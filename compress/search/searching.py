@@ -107,6 +107,7 @@ def search(
     try:
         with whole("search", kept_in=out):
             trials.start_with(searching.starts())
+            trials.reconsider()
             while not trials.over:
                 searching.work(trials)
             return searching.finish(trials)
@@ -152,26 +153,28 @@ class _Searching:
 
     def _candidate(self, job: Job, trials: Trials) -> Candidate | None:
         """Return the candidate of a job, if it is possible, new, and within the limits as far as its shape decides."""
-        trial, known = job.trial, job.trial.user_attrs
+        trial = job.trial
         values = resolve(self.template, lambda name, held: _suggested(trial, name, held))
         try:
             candidate = Candidate.of(values, self.budget)
         except UserError as error:
             trials.drop(trial, f"impossible: {'; '.join(error.problems)}", {"impossible": 1.0})
             return None
-        if "costs" in known:
+        if job.rung:
             return candidate
-        if trials.repeated(trial, candidate.key):
-            return None
-        trial.set_user_attr("label", candidate.label)
-        trial.set_user_attr("key", candidate.key)
-        try:
-            costs = self._shape_costs(candidate)
-        except CompressError as error:
-            trials.drop(trial, f"impossible: {error}", {"impossible": 1.0})
-            return None
-        trial.set_user_attr("costs", asdict(costs))
-        standing = Standing(trial.number, candidate.key, candidate.label, 0, "running", asdict(costs))
+        if "costs" not in trial.user_attrs:
+            if trials.repeated(trial, candidate.key):
+                return None
+            trial.set_user_attr("label", candidate.label)
+            trial.set_user_attr("key", candidate.key)
+            try:
+                costs = self._shape_costs(candidate)
+            except CompressError as error:
+                trials.drop(trial, f"impossible: {error}", {"impossible": 1.0})
+                return None
+            trial.set_user_attr("costs", asdict(costs))
+        known = trial.user_attrs["costs"]
+        standing = Standing(trial.number, candidate.key, candidate.label, 0, "running", known)
         violated = {name: value for name, value in standing.violations(self.budget).items() if value > 0}
         if violated:
             trials.drop(trial, _beyond(standing, self.budget), violated)

@@ -131,6 +131,19 @@ class Trials:
                 self.study.enqueue_trial(point, user_attrs={"rung": 0, "start": True})
             self.study.set_user_attr("started", True)
 
+    def reconsider(self) -> None:
+        """Put what was dropped for a limit that it is within now into the queue; limits may change on resuming."""
+        with self._deciding:
+            last = {t.user_attrs.get("again", t.user_attrs.get("key")): t for t in self._all()}
+            for key, trial in last.items():
+                if key is not None and self._may_come_again(trial):
+                    self.study.enqueue_trial(trial.params, user_attrs={"rung": 0, "again": key})
+
+    def _may_come_again(self, trial: FrozenTrial) -> bool:
+        standing = Standing.of(trial)
+        for_a_limit = standing.state == "dropped" and bool(standing.costs) and "impossible" not in trial.constraints
+        return for_a_limit and all(value <= 0 for value in standing.violations(self.budget).values())
+
     def next(self) -> Job | None:
         """Return what this process does next; None if there is nothing now, or nothing any more (see ``over``).
 
@@ -173,7 +186,8 @@ class Trials:
     def repeated(self, trial: optuna.Trial, key: str) -> bool:
         """End a trial whose candidate was proposed before, with what is known of it; False if it is new."""
         earlier = [t for t in self._all() if t.user_attrs.get("key") == key and t.number != trial.number]
-        known = [t for t in earlier if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+        ended = [t for t in earlier if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+        known = [t for t in ended if not self._may_come_again(t)]
         if not known and not any(t.state in (TrialState.RUNNING, TrialState.WAITING) for t in earlier):
             return False
         trial.set_user_attr("same_as", key)

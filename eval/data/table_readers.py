@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from eval.files.rows import NOT_UTF8, Row, text_lines
 
 SHOWN_COLUMNS = 10
 DELIMITERS = ",;\t"
-"""What may separate the cells of a CSV file: the first of these that its header has."""
+"""What may separate the cells of a CSV file: the first of these that its header has outside of quotes."""
 BATCH = 1000
 """Rows of a parquet file in memory at a time."""
 
@@ -70,7 +71,8 @@ def _csv_cells(path: Path) -> Iterator[tuple[str, list[str] | str | None]]:
 
 def _delimiter(path: Path) -> str:
     header = next((line for _, line in text_lines(path) if line is None or line.strip()), None) or ""
-    return next((mark for mark in DELIMITERS if mark in header), DELIMITERS[0])
+    names = re.sub(r'"[^"]*"', "", header)  # a column may be called "a, b"
+    return next((mark for mark in DELIMITERS if mark in names), DELIMITERS[0])
 
 
 def _table(rows: Iterable[tuple[str, list[str] | str | None]]) -> Iterator[Row]:

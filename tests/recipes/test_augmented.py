@@ -102,6 +102,18 @@ def test_a_recipe_runs_and_resumes(kind, rule, place, capsys):
     assert load(here / "out" / "model").digest == result.digest
 
 
+def test_a_baseline_makes_as_many_optimizer_steps_where_the_further_texts_are_several_windows_each(place, capsys):
+    here = place("tagging")
+    rows = [json.dumps({"tokens": ["a", "warm", "room"] * 20 + [str(number)]}) for number in range(10)]
+    (here / "pool.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    text = RECIPE.format(kind="tagging", place=here, augment=RULES["untagged"].format(place=here), alpha=0.7)
+    text = text.replace("training: {max_steps: 3, batch_size: 8}", "training: {epochs: 1, batch_size: 8}")
+    (here / "recipe.yaml").write_text(text, encoding="utf-8")
+    assert main(["run", str(here / "recipe.yaml"), "--out", str(here / "out")]) == 0, capsys.readouterr().err
+    steps = [load(here / "out" / name).lineage[-1].facts["history"][-1]["step"] for name in ("model", "baseline")]
+    assert steps[0] == steps[1] > (40 + 10) // 8 + 1, "ten texts of 61 words are more than ten inputs of 32 tokens"
+
+
 def test_yaml_and_back():
     text = RECIPE.format(kind="classification", place="x", augment=RULES["tinybert"].format(place="x"), alpha=1)
     recipe = parse_recipe(text)

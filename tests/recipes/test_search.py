@@ -1,6 +1,7 @@
 """A whole search at tiny size: what falls, what wins, and that neither kills nor a second process change it."""
 
 import json
+import shutil
 import signal
 from dataclasses import replace
 
@@ -118,6 +119,22 @@ def test_a_search_that_is_killed_three_times_ends_with_the_same_front(whole, tmp
     ending = forker.run_together([search(tmp_path, "--resume", "--json")])[0]
     assert ending.code == 0, ending.err
     assert told(json.loads(ending.out)) == told(whole[1])
+
+
+def test_what_fell_for_a_limit_comes_again_where_the_limit_is_looser(whole, tmp_path, forker):
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    large = "layers 0 2, distill.logits, quantize.dynamic"
+    [fallen] = [one for one in whole[1]["candidates"] if one["label"] == large]
+    looser = BUDGET.replace("MOST", f"{fallen['costs']['bytes'] + 20_000} B")
+    (tmp_path / "budget.yaml").write_text(looser)
+    ending = forker.run_together([search(tmp_path, "--resume", "--json")])[0]
+    assert ending.code == 0, ending.err
+    [again] = [one for one in json.loads(ending.out)["candidates"] if one["key"] == fallen["key"]]
+    assert again["difference"]
+    assert not again["dropped"]
+    count = len(trials(tmp_path / "out"))
+    assert forker.run_together([search(tmp_path, "--resume", "--json")])[0].code == 0
+    assert len(trials(tmp_path / "out")) == count
 
 
 def test_what_a_search_found_is_kept_with_its_certificate(whole, tmp_path, monkeypatch):

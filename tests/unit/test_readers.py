@@ -121,6 +121,13 @@ class TestTables:
         assert [row.where.rpartition(":")[2] for row in rows] == ["3", "5", "6"]
         assert all(row.written for row in rows)
 
+    @pytest.mark.parametrize("mark", [";", "\t"])
+    def test_csv_with_another_delimiter(self, tmp_path, mark):
+        text = f"text{mark}label\na, b{mark}1\n"
+        for header in (text, text.replace("text", '"what was said, in full"', 1)):
+            (row,) = read(write(tmp_path / "train.csv", header))
+            assert list(row.values.values()) == ["a, b", "1"]
+
     def test_bad_csv(self, tmp_path):
         path = write(tmp_path / "train.csv", b'text,label\na,1\nb\nc,1,2\n\xe9,1\n"d"e,1\nf,1\n"g,1\nh,1\n')
         wrong = problems(path)
