@@ -270,7 +270,9 @@ EXPORTERS: dict[str, Exporter] = {"tracer": _by_tracer, "dynamo": _by_dynamo}
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what the exporters say of every model."""
+    """Silence what the exporters say of every model, and keep what the tracer says of a failure off standard output."""
+    with contextlib.suppress(AttributeError):  # gone with the tracer, some day
+        torch._C._jit_set_onnx_log_output_stream("stderr")
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

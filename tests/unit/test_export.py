@@ -314,6 +314,16 @@ def test_the_second_exporter_takes_over_and_is_recorded(bert, examples, tmp_path
         export_onnx(bert, tmp_path / "other", examples=examples)
 
 
+def test_nothing_of_a_failed_export_is_on_standard_output(capfd):
+    class Orthogonal(torch.nn.Module):
+        def forward(self, matrix):
+            return torch.linalg.qr(matrix)[0]
+
+    with pytest.raises(CompressError, match="linalg_qr"):
+        tracing.traced(Orthogonal(), {"matrix": torch.eye(2, 3)}, {"q": tracing.AXES}, tracing.OPSET, "qr")
+    assert capfd.readouterr().out == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "qa"])
 def test_torch_export_writes_the_same_graph(kind, tmp_path, monkeypatch):
