@@ -110,7 +110,7 @@ class BestOf(TrainedTechnique):
 
     def without_teacher(self) -> Technique:
         """Return training on the labels, with the same training block."""
-        return LabelTraining(training=self.training)
+        return LabelTraining.in_place_of(self.training)
 
 
 def told(block: ObjectiveBlock) -> str:

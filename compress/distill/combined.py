@@ -42,4 +42,4 @@ class CombinedDistillation(RecoveryTechnique):
 
     def without_teacher(self) -> Technique:
         """Return training on the labels, with the same training block."""
-        return LabelTraining(training=self.training)
+        return LabelTraining.in_place_of(self.training)

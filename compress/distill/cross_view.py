@@ -111,7 +111,7 @@ class CrossViewTraining(TrainedTechnique):
 
     def without_teacher(self) -> Technique:
         """Return training on the labels, with the same training block: the baseline that it has to beat."""
-        return LabelTraining(training=self.training)
+        return LabelTraining.in_place_of(self.training)
 
 
 def possible_views(spec: TaskSpec) -> tuple[View, ...]:

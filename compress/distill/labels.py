@@ -10,6 +10,7 @@ from compress.technique import Inputs, Need, TrainedTechnique
 from eval.kinds.kind_registry import kind_of
 from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import TaskModel
+from teachers.training.config import Training
 
 
 class LabelTraining(TrainedTechnique):
@@ -42,6 +43,11 @@ class LabelTraining(TrainedTechnique):
     source: ClassVar[str] = "Devlin et al. 2019, arXiv 1810.04805"
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
+
+    @classmethod
+    def in_place_of(cls, training: Training) -> LabelTraining:
+        """Return training on the labels by the block of another technique, whose defaults in it count as said."""
+        return cls(training=training.model_copy(update=dict(training)))
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse embedding, whose examples have no truth for a single text, and smoothing where nothing is smooth."""

@@ -209,7 +209,7 @@ class MobileBertDistillation(Distillation):
     def without_teacher(self) -> Technique:
         """Return training on the labels for as many epochs as all stages have together."""
         epochs = sum(training.epochs for training in self.trainings())
-        return LabelTraining(training=self.training.model_copy(update={"epochs": epochs}))
+        return LabelTraining.in_place_of(self.training.model_copy(update={"epochs": epochs}))
 
     def _transfer_epochs(self) -> float:
         return TRANSFER * self.training.epochs if self.transfer_epochs is None else self.transfer_epochs

@@ -194,7 +194,8 @@ class TinyBertDistillation(Distillation):
     def without_teacher(self) -> Technique:
         """Return training on the labels as in the last stage, for the epochs of all stages."""
         blocks = self.trainings()
-        return LabelTraining(training=blocks[-1].model_copy(update={"epochs": sum(block.epochs for block in blocks)}))
+        epochs = sum(block.epochs for block in blocks)
+        return LabelTraining.in_place_of(blocks[-1].model_copy(update={"epochs": epochs}))
 
 
 Bias = Callable[[int, int], Tensor | None]

@@ -16,6 +16,7 @@ from compress.engine.baseline import (
 )
 from compress.engine.cost_plan import updates_of
 from compress.recipe import Recipe, parse_recipe
+from compress.registry import get
 from eval.proof.paired_statistics import Interval
 from teachers.training.config import Training
 from tests.tiny import tiny_spec
@@ -48,6 +49,16 @@ def test_the_baseline_makes_as_many_optimizer_steps_where_the_steps_learn_from_m
     assert updates_of(alone.training, 6000) == updates_of(step.training, 30_000) == 938
     (alike,) = without_teacher(Recipe(steps=(step,)), labelled=6000, learned=6000).steps
     assert alike.training == step.training
+
+
+@pytest.mark.parametrize("name", ["distilbert", "pkd", "tinybert", "minilm", "mobilebert", "cross_view", "combined"])
+def test_the_defaults_of_a_distillation_are_those_of_its_baseline_whatever_was_said(name):
+    fields = {"combined": {"objective": "distill.labels"}}.get(name, {})
+    step = get(f"distill.{name}")(weight_decay=0.5, **fields)
+    alone = step.without_teacher().training
+    assert (alone.weight_decay, alone) == (0.5, step.training.model_copy(update={"epochs": alone.epochs}))
+    again = type(step.without_teacher()).model_validate(step.without_teacher().model_dump(exclude_unset=True))
+    assert again.training == alone
 
 
 def test_a_baseline_that_learns_from_more_than_the_steps_is_as_short():
