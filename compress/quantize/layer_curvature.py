@@ -69,7 +69,9 @@ class Measured(Protocol):
 def layer_eigenvalues(
     technique: Measured, student: TaskModel, inputs: Inputs, generator: torch.Generator
 ) -> list[list[float]]:
-    """Return for each distinct layer the top eigenvalue of the loss's Hessian on each portion of the data.
+    """Return for each layer the top eigenvalue of the loss's Hessian on each portion of the data.
+
+    It is that of the matrices of ``own_linears``: what layers share counts once.
 
     Args:
         technique: Says how many portions, of which size, and which loss.
@@ -86,15 +88,15 @@ def layer_eigenvalues(
             return kept.values
     network = student.model
     flags = {parameter: parameter.requires_grad for parameter in network.parameters()}
-    distinct = list(dict.fromkeys(layers(network)))
+    distinct = own_linears(network)
     found: list[list[float]] = [[] for _ in distinct]
     network.eval()
     with student.on_gpu():
         try:
             for portion in portions(technique, student, inputs, generator):
                 losses = _losses(technique, student, portion, inputs, generator)
-                for values, layer in zip(found, distinct, strict=True):
-                    matrices = [module.weight for module in layer.modules() if isinstance(module, nn.Linear)]
+                for values, own in zip(found, distinct, strict=True):
+                    matrices = [module.weight for module in own.values()]
                     for parameter in flags:
                         parameter.requires_grad_(False)
                     for matrix in matrices:
@@ -107,6 +109,20 @@ def layer_eigenvalues(
     if file is not None:
         atomic_write(file, _Kept(key=key, values=found).model_dump_json().encode())
     return found
+
+
+def own_linears(network: Any) -> list[dict[str, nn.Linear]]:
+    """Return for each layer its linear layers by path in the network, without those that an earlier layer has too.
+
+    A layer that has none of its own is left out, as of layers that share all of their weights.
+    """
+    paths = {module: path for path, module in network.named_modules()}
+    found, seen = [], set[nn.Module]()
+    for layer in layers(network):
+        own = [module for module in layer.modules() if isinstance(module, nn.Linear) and module not in seen]
+        seen.update(own)
+        found.append({paths[module]: module for module in own})
+    return [own for own in found if own]
 
 
 def _key(technique: Measured, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> str:

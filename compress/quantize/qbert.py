@@ -25,7 +25,8 @@ class QBert(RecoveryTechnique):
     """Give sensitive layers more bits, train with rounded weights and activations, and keep packed codes.
 
     Sensitivity of a layer: ``Ω = |mean λ| + std λ``, λ being the top eigenvalue of the Hessian of the loss with respect
-    to the layer's weight matrices, by power iteration on several portions of the training data, without dropout.
+    to the layer's weight matrices, by power iteration on several portions of the training data, without dropout. What
+    layers share counts once, with the first of them, and stays shared.
     Every matrix is cut into groups of outputs, and a group has the grid ``x̂ = round((x - min) / D) · D + min`` with
     ``D = (max - min) / (2^bits - 1)``, of the range without its ends (``clip``). While the model is trained, weights
     are rounded so at every step and inputs of the layers to 8 bits between moving averages of minimum and maximum;
@@ -79,7 +80,7 @@ class QBert(RecoveryTechnique):
     """
 
     name: ClassVar[str] = "quantize.qbert"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     needs: ClassVar[frozenset[Need]] = frozenset({"train"})
     reduces: ClassVar[frozenset[Measure]] = frozenset({"bytes", "export_bytes"})
     freezes: ClassVar[bool] = True
@@ -133,20 +134,19 @@ class QBert(RecoveryTechnique):
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Measure, choose bits, train with rounding, and pack."""
-        from compress.quantize.layer_curvature import layer_eigenvalues
-        from teachers.anatomy.encoder import layers
+        from compress.quantize.layer_curvature import layer_eigenvalues, own_linears
         from teachers.anatomy.padding import silence
 
         network = student.model
-        distinct = list(dict.fromkeys(layers(network)))
-        sizes = [weights_of(layer) for layer in distinct]
+        distinct = own_linears(network)
+        sizes = [sum(module.weight.numel() for module in own.values()) for own in distinct]
         facts: dict[str, Any] = {}
         bits: list[int] = [self.bits if isinstance(self.bits, int) else 0] * len(distinct)
         if self.mixed:
             found = layer_eigenvalues(self, student, inputs, generator)
             bits, omegas = self.chosen(found, sizes)
             facts |= {"eigenvalues": found, "sensitivity": omegas}
-        widths = {path: each for layer, each in zip(distinct, bits, strict=True) for path in paths(network, layer)}
+        widths = {path: each for own, each in zip(distinct, bits, strict=True) for path in own}
         if self.finetune:
             facts["history"] = self._trained(student, inputs, generator, widths)
             silence(network, student.tokenizer)
@@ -205,21 +205,19 @@ class QBert(RecoveryTechnique):
     def _pack(self, network: Any, widths: dict[str, int]) -> None:
         from compress.modules.low_bit import group_height
         from compress.modules.packed import PackedEmbedding, PackedLinear
+        from teachers.anatomy.parts import exchange
 
+        changes: dict[nn.Module, nn.Module] = {}
         for path, bits in self._tables(network).items():
             table = network.get_submodule(path)
-            tied = tied_linears(network, table)
-            packed_table = PackedEmbedding.of(table, bits=bits, ranges=self.ranges)
-            network.set_submodule(path, packed_table)
-            for name in tied:
-                network.set_submodule(name, PackedLinear.of(network.get_submodule(name), tied=packed_table))
+            packed_table = changes[table] = PackedEmbedding.of(table, bits=bits, ranges=self.ranges)
+            for linear in tied_linears(network, table).values():
+                changes[linear] = PackedLinear.of(linear, tied=packed_table)
         for path, bits in widths.items():
             linear = network.get_submodule(path)
-            if isinstance(linear, PackedLinear):  # of a shared layer
-                continue
             height = group_height(linear.out_features, self.groups)
-            packed = PackedLinear.of(linear, self.clip, bits=bits, height=height, ranges=self.ranges)
-            network.set_submodule(path, packed)
+            changes[linear] = PackedLinear.of(linear, self.clip, bits=bits, height=height, ranges=self.ranges)
+        exchange(network, changes)
 
     def for_dry_run(self) -> TrainedTechnique:
         """Return the technique with one portion, one product with the Hessian and one update."""
@@ -236,14 +234,3 @@ def linears(layer: nn.Module) -> dict[str, nn.Linear]:
     from torch import nn
 
     return {path: module for path, module in layer.named_modules() if isinstance(module, nn.Linear)}
-
-
-def weights_of(layer: nn.Module) -> int:
-    """Return how many weights the matrices of a layer have."""
-    return sum(module.weight.numel() for module in linears(layer).values())
-
-
-def paths(network: Any, layer: nn.Module) -> list[str]:
-    """Return where the linear layers of a layer are in the network."""
-    prefix = next(name for name, module in network.named_modules() if module is layer)
-    return [f"{prefix}.{path}" for path in linears(layer)]

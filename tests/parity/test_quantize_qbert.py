@@ -20,6 +20,7 @@ from compress.quantize.layer_curvature import layer_eigenvalues, portions
 from compress.quantize.qbert import QBert
 from compress.recipe import Recipe
 from compress.registry import get
+from compress.share.layers import LayerSharing
 from compress.technique import Inputs
 from eval.inference import predict
 from teachers.anatomy.encoder import layers
@@ -423,3 +424,18 @@ def test_eigenvalues_of_other_weights_or_settings_are_measured_anew(tmp_path):
     assert (tmp_path / "eigenvalues.json").read_bytes() == kept
     assert found(seed=5) != first
     assert [len(values) for values in found(portions=2)] == [2] * len(first)
+
+
+@pytest.mark.parametrize(("shared", "units"), [("all", 2), ("attention", 4)])
+def test_what_layers_share_is_measured_once_and_stays_shared(shared, units, tmp_path):
+    task = tiny_task("classification")
+    model = tiny_taskmodel("bert", task.spec, num_hidden_layers=4)
+    steps = (LayerSharing(share=shared, groups=2, recover=False), QBert(**LEAST))
+    result = run(Recipe(steps=steps), model, Inputs(train=task.train), dry_run_first=False)
+    facts = result.lineage[-1].facts
+    assert len(facts["bits"]) == len(facts["eigenvalues"]) == units
+    result.save(tmp_path)
+    for network in (result.model, load(tmp_path).model):
+        parts = [layer.attention.self.query for layer in layers(network)]
+        assert all(isinstance(part, PackedLinear) for part in parts)
+        assert [parts.index(part) for part in parts] == [0, 0, 2, 2]
