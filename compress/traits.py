@@ -17,6 +17,7 @@ Trait = Literal[
     "float_embeddings",
     "all_layers",
     "all_heads",
+    "unshared_layers",
     "unpruned_layers",
     "unpruned_embeddings",
     "unpruned_pooler",
@@ -26,8 +27,8 @@ Trait = Literal[
 ``trainable``: its weights can be updated. ``open``: a step may follow at all. ``transformer_layers``: it is an encoder
 made of them. ``one_stack``: it is an encoder or a decoder, not both. ``standard``: a standard Hugging Face class holds
 it. ``linear_layers``: the layers are made of ordinary float ones. ``float_embeddings``: the rows of the embedding
-matrix are floats, not packed codes. ``all_layers`` and ``all_heads``: none was taken out. ``unpruned_…``: no weight of
-this part is pruned, which would have to stay 0.
+matrix are floats, not packed codes. ``all_layers`` and ``all_heads``: none was taken out. ``unshared_layers``: no two
+layers have weights in common. ``unpruned_…``: no weight of this part is pruned, which would have to stay 0.
 """
 TRAITS: tuple[Trait, ...] = get_args(Trait)
 UNPRUNED: Mapping[str, Trait] = MappingProxyType(

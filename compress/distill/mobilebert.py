@@ -106,6 +106,9 @@ class MobileBertDistillation(Distillation):
     requires: ClassVar[Mapping[Trait, str]] = {
         "all_layers": "every layer follows the teacher's, so they must be as many; put it before",
         "all_heads": "every head follows the teacher's, so they must be as many; put it before",
+        "unshared_layers": (
+            "layers that share weights cannot be trained one by one; take strategy: joint, or put it before"
+        ),
     }
     source: ClassVar[str] = "Sun, Yu, Song, Liu, Yang, Zhou 2020, arXiv 2004.02984"
 
@@ -126,6 +129,11 @@ class MobileBertDistillation(Distillation):
                 "distill.logits trains predictions alone"
             )
         return self
+
+    def required(self) -> Mapping[Trait, str]:
+        """Return as many layers and heads as the teacher's, and layers that can be trained one by one if they are."""
+        one_by_one = self.strategy == "progressive"
+        return {trait: why for trait, why in self.requires.items() if one_by_one or trait != "unshared_layers"}
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse a teacher of another width, depth or number of heads, and attention that cannot be compared."""
@@ -156,8 +164,9 @@ class MobileBertDistillation(Distillation):
                 f"the attention of the {odd} is more than products of queries and keys, so it cannot be compared; "
                 "set attention_weight: 0"
             )
-        if self.strategy == "progressive" and len(set(map(id, layers(student.model)))) < own.layers:
-            yield (f"layers of {family} share their weights, so they cannot be trained one by one; set strategy: joint")
+        weights = [id(weight) for layer in layers(student.model) for weight in layer.parameters()]
+        if self.strategy == "progressive" and len(set(weights)) < len(weights):
+            yield f"layers of this {family} share weights, so they cannot be trained one by one; set strategy: joint"
 
     def apply(self, student: TaskModel, inputs: Inputs, generator: torch.Generator) -> Outcome:
         """Train ``student`` in place, stage by stage."""

@@ -84,7 +84,7 @@ class LayerSharing(Surgery):
             "or put it before"
         ),
     }
-    removes: ClassVar[frozenset[Trait]] = frozenset({"standard"})
+    removes: ClassVar[frozenset[Trait]] = frozenset({"standard", "unshared_layers"})
     both_stacks: ClassVar[bool] = True
     source: ClassVar[str] = "Lan et al. 2020, arXiv 1909.11942"
 
@@ -123,8 +123,8 @@ class LayerSharing(Surgery):
         return {trait: reason for trait, reason in self.requires.items() if means or trait != "unpruned_layers"}
 
     def removed(self) -> frozenset[Trait]:
-        """Return that no standard class holds the result, but for ``stock``."""
-        return frozenset() if self.stock else self.removes
+        """Return that layers have weights in common, and that no standard class holds them, but for ``stock``."""
+        return self.removes - {"standard"} if self.stock else self.removes
 
     def check(self, student: TaskModel, inputs: Inputs) -> list[str]:
         """Refuse an ALBERT, groups that share nothing, layers outside of their groups, and what no ALBERT can hold."""

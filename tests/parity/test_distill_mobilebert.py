@@ -14,6 +14,7 @@ from compress.distill.mobilebert import MobileBertDistillation, Stage, StageObje
 from compress.engine.steps import run
 from compress.objective import ObjectiveBlock
 from compress.recipe import Recipe
+from compress.share.layers import LayerSharing
 from compress.student.student import Student
 from compress.technique import Inputs
 from eval.errors import UserError
@@ -298,9 +299,12 @@ def test_what_cannot_be_is_refused_by_name(task):
     assert "layers must be as many, the student has 2 and the teacher 3" in found
     assert "give the student heads: 4, or set attention_weight: 0" in found
     assert problems("bert", plain, num_attention_heads=2) == ""
+    shared = LayerSharing(share="ffn", recover=False).change(tiny_taskmodel("bert", task.spec), Inputs(), None).model
+    (found,) = default.check(shared, Inputs(teacher=teacher))
+    assert "layers of this bert share weights, so they cannot be trained one by one; set strategy: joint" in found
     assert "attention of the student (modernbert) is more than products" in problems("modernbert", default)
     assert problems("modernbert", plain) == ""
-    assert "layers of albert share their weights" in problems("albert", default)
+    assert "layers of this albert share weights" in problems("albert", default)
     assert problems("albert", MobileBertDistillation(strategy="joint")) == ""
     turned = ModelTeacher(tiny_taskmodel("modernbert", task.spec))
     found = default.check(tiny_taskmodel("bert", task.spec), Inputs(teacher=turned))

@@ -68,6 +68,7 @@ def test_what_the_first_model_lacks_is_told_of_every_step():
         (config("prune.magnitude", parts=["embeddings"]), config("share.lowrank")),
         (config("prune.movement"), config("share.layers", init="least")),
         (config("prune.layerdrop"), config("distill.mobilebert")),
+        (config("share.layers"), config("distill.mobilebert", strategy="joint")),
     ],
 )
 def test_a_config_that_takes_nothing_away_may_be_followed(first, second):
@@ -81,6 +82,7 @@ def test_a_config_that_takes_nothing_away_may_be_followed(first, second):
         (config("prune.magnitude"), config("replace.theseus", start="elsewhere"), "unpruned_layers"),
         (config("prune.magnitude", parts=["pooler"]), config("share.layers", stock=True), "unpruned_pooler"),
         (config("prune.heads"), config("share.layers", init="least"), "all_heads"),
+        (config("share.layers", stock=True), config("distill.mobilebert"), "unshared_layers"),
     ],
 )
 def test_a_config_that_takes_something_away_may_not(first, second, trait):
