@@ -195,7 +195,8 @@ class QBert(RecoveryTechnique):
         from compress.modules.masked import TABLE
         from teachers.anatomy.encoder import embedding_parts
 
-        found = {part: role for role, part in embedding_parts(network).items() if type(part) in TABLE}
+        parts = embedding_parts(network).items()
+        found = {inner: role for role, part in parts for inner in part.modules() if type(inner) in TABLE}
         return {
             path: self.word_bits if found[module] == "words" else self.position_bits
             for path, module in network.named_modules()

@@ -20,10 +20,11 @@ from compress.quantize.layer_curvature import layer_eigenvalues, portions
 from compress.quantize.qbert import QBert
 from compress.recipe import Recipe
 from compress.registry import get
+from compress.share.embeddings import FactorisedEmbeddings
 from compress.share.layers import LayerSharing
 from compress.technique import Inputs
 from eval.inference import predict
-from teachers.anatomy.encoder import layers
+from teachers.anatomy.encoder import layers, word_embeddings
 from teachers.losses.task_loss import task_loss
 from teachers.signals.hooks import observe
 from teachers.taskmodel import TaskModel, evaluating
@@ -439,3 +440,15 @@ def test_what_layers_share_is_measured_once_and_stays_shared(shared, units, tmp_
         parts = [layer.attention.self.query for layer in layers(network)]
         assert all(isinstance(part, PackedLinear) for part in parts)
         assert [parts.index(part) for part in parts] == [0, 0, 2, 2]
+
+
+def test_a_factorised_table_is_packed_too(tmp_path):
+    task = tiny_task("classification")
+    steps = (FactorisedEmbeddings(size=8, recover=False), QBert(bits=8, word_bits=4, max_steps=2))
+    result = run(Recipe(steps=steps), tiny_taskmodel("bert", task.spec), Inputs(train=task.train), dry_run_first=False)
+    table = word_embeddings(result.model)
+    assert isinstance(table, PackedEmbedding)
+    assert (table.bits, table.embedding_dim) == (4, 8)
+    result.save(tmp_path)
+    before, after = (predict(model, task.train[:4]).answers for model in (result, load(tmp_path)))
+    assert before == after
