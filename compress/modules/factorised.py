@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 
 class FactorisedEmbedding(nn.Module):
@@ -54,7 +53,7 @@ class FactorisedDecoder(nn.Module):
     def __init__(self, in_features: int, out_features: int, size: int, bias: bool = True) -> None:
         super().__init__()
         self.in_features, self.out_features, self.size = in_features, out_features, size
-        self.table = nn.Parameter(torch.zeros(out_features, size))
+        self.table = nn.Linear(size, out_features, bias=False)  # a module: masks and codes of the table reach it
         self.project = nn.Parameter(torch.zeros(in_features, size))
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
@@ -65,4 +64,5 @@ class FactorisedDecoder(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Return ``[..., V]`` for ``[..., d]``."""
-        return F.linear(states @ self.project, self.table, self.bias)
+        scores: Tensor = self.table(states @ self.project)
+        return scores if self.bias is None else scores + self.bias

@@ -156,7 +156,7 @@ def _factorise(network: Any, size: int, shares: Tensor | None) -> float:
     factorised = isinstance(decoder, FactorisedDecoder)
     if decoder is not None and (factorised or decoder.weight is old.weight):
         tied: Any = FactorisedDecoder(width, words, size, decoder.bias is not None)
-        tied.table, tied.project, tied.bias = new.table.weight, new.project.weight, decoder.bias
+        tied.table.weight, tied.project, tied.bias = new.table.weight, new.project.weight, decoder.bias
         _put(network, decoder, tied)
     _put(network, old, new)
     return lost

@@ -7,10 +7,14 @@ import torch
 from compress import load
 from compress.artifact.artifact import Artifact
 from compress.artifact.structure import structure_of
+from compress.distill.labels import LabelTraining
 from compress.engine.steps import run
 from compress.export import export_onnx
 from compress.export.runtime.answering import Runtime
 from compress.modules.factorised import FactorisedDecoder, FactorisedEmbedding
+from compress.modules.packed import PackedEmbedding
+from compress.prune.magnitude import MagnitudePruning
+from compress.quantize.weights import WeightQuantization
 from compress.recipe import Recipe
 from compress.share.embedding_directions import moment_of_sum, principal, second_moment, token_shares
 from compress.share.embeddings import FactorisedEmbeddings
@@ -152,14 +156,14 @@ def test_the_decoder_stays_tied_through_both_factors(family, tmp_path):
     assert np.allclose(small.forward(inputs), expected, atol=1e-4)
     table = small.model.get_input_embeddings()
     (decoder,) = [part for part in small.model.modules() if isinstance(part, FactorisedDecoder)]
-    assert decoder.table is table.table.weight
+    assert decoder.table.weight is table.table.weight
     assert decoder.project is table.project.weight
     result = Artifact.from_model(small)
     result.save(tmp_path / "a")
     again = load(tmp_path / "a")
     assert np.array_equal(again.forward(inputs), small.forward(inputs))
     (decoder,) = [part for part in again.model.modules() if isinstance(part, FactorisedDecoder)]
-    assert decoder.table is again.model.get_input_embeddings().table.weight
+    assert decoder.table.weight is again.model.get_input_embeddings().table.weight
     assert again.size() == result.size()
 
 
@@ -173,14 +177,31 @@ def test_the_gradient_of_a_tied_factor_is_the_sum_of_both_places():
     tied = plain(8).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).model.model
     apart = plain(8).apply(tiny_taskmodel("bert", task.spec), Inputs(), torch.Generator()).model.model
     decoder = apart.cls.predictions.decoder
-    decoder.table, decoder.project = (torch.nn.Parameter(t.detach().clone()) for t in (decoder.table, decoder.project))
+    decoder.table.weight = torch.nn.Parameter(decoder.table.weight.detach().clone())
+    decoder.project = torch.nn.Parameter(decoder.project.detach().clone())
     for network in (tied, apart):
         network(input_ids=ids).logits.square().mean().backward()
     table = apart.get_input_embeddings()
-    total = table.table.weight.grad + decoder.table.grad
+    total = table.table.weight.grad + decoder.table.weight.grad
     assert torch.allclose(tied.get_input_embeddings().table.weight.grad, total, atol=1e-6)
     total = table.project.weight.grad + decoder.project.grad
     assert torch.allclose(tied.get_input_embeddings().project.weight.grad, total, atol=1e-6)
+
+
+@pytest.mark.parametrize("later", [LabelTraining(max_steps=3), WeightQuantization()])
+def test_zeros_of_the_table_stay_in_the_decoder_and_it_is_packed_with_the_table(later):
+    task = tiny_task("masked-lm")
+    pruned = MagnitudePruning(recover=False, schedule="once", sparsity=0.5, parts=("embeddings",))
+    model, inputs = tiny_taskmodel("bert", task.spec), Inputs(train=task.train)
+    result = run(Recipe(steps=(plain(16), pruned, later)), model, inputs, dry_run_first=False).model
+    (decoder,) = [part for part in result.modules() if isinstance(part, FactorisedDecoder)]
+    table = result.get_input_embeddings().table
+    if later.name == "quantize.weights":
+        assert isinstance(table, PackedEmbedding)
+        assert decoder.table.codes is table.codes
+    else:
+        assert decoder.table.weight is table.weight
+        assert (table.weight == 0).float().mean() == pytest.approx(0.5, abs=0.01)
 
 
 def test_what_is_refused():
