@@ -96,7 +96,7 @@ def _kept(file: Path) -> dict[int, list[str]]:
     if len(whole) < len(content):
         file.write_bytes(whole)
     try:
-        lines = [json.loads(line) for line in whole.decode("utf-8").splitlines()]
+        lines = [json.loads(line) for line in whole.split(b"\n")[:-1]]
         return {int(line["row"]): [str(text) for text in line["texts"]] for line in lines}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: these texts of a teacher are damaged ({error}); remove {file.parent}") from error

@@ -85,6 +85,16 @@ def test_texts_are_written_once_and_resumed(pair, tmp_path, monkeypatch):
         written_texts(source, task.train, 2, 1.0)
 
 
+def test_texts_that_hold_line_separators_are_read_again(pair, tmp_path):
+    task, _, teacher = pair
+    source, some = ModelTeacher(teacher, cache=tmp_path), task.train[:2]
+    written_texts(source, some, 1, 1.0)
+    texts = [["a\u2028b"], ["c\x85d\u2029e"]]
+    lines = [json.dumps({"row": row, "texts": own}, ensure_ascii=False) + "\n" for row, own in enumerate(texts)]
+    next(tmp_path.glob("texts-*")).joinpath(FILE).write_bytes("".join(lines).encode())
+    assert written_texts(source, some, 1, 1.0) == texts
+
+
 def test_the_loss_is_that_of_the_texts_and_of_words(pair, tmp_path):
     task, student, teacher = pair
     technique = SequenceDistillation(beams=2, word=0.25, label_smoothing=0.1)
