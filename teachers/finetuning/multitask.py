@@ -46,12 +46,15 @@ VERSION = 1
 def share_encoders(models: Mapping[str, TaskModel]) -> None:
     """Let all models run the first one's encoder, in place; heads and poolers stay apart.
 
+    An output layer that is tied to the word embeddings is then tied to those of the first.
+
     Raises:
         UserError: If their encoders differ in family or shape.
     """
     first, *others = models.values()
     for other in others:
         share_encoder(first.model, other.model)
+        other.model.tie_weights()
 
 
 def train_together(
@@ -146,6 +149,8 @@ def finetune_together(
     }
     # The first model's encoder is what all start from, so their order tells trainings apart.
     identity = {"together": VERSION, "lessons": list(training_tasks.items()), **training_identity(training, seed)}
+    if any(model.model.get_output_embeddings() is not None for model in list(models.values())[1:]):
+        identity["words"] = "tied"  # once an output layer beside a shared encoder had a table of its own
     key = key_of(identity)
     folder = home() / "teachers" / f"together-{key}"
     for task in tasks.values():

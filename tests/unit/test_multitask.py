@@ -69,6 +69,21 @@ def test_the_encoder_is_one_and_the_heads_are_apart(family, tasks):
     assert together < sum(alone.values()) - len(others) * sum(p.numel() for p in own.values()) + 1
 
 
+@pytest.mark.parametrize(
+    ("family", "kind"), [("bert", "masked-lm"), ("gpt2", "causal-lm"), ("bart", "seq2seq"), ("t5", "seq2seq")]
+)
+def test_words_are_predicted_by_the_table_of_the_shared_encoder(family, kind, tmp_path):
+    other = "seq2seq" if kind == "seq2seq" else "classification"
+    tasks = {"first": tiny_task(other, examples=8), "words": tiny_task(kind, examples=8)}
+    models = models_for(tasks, family)
+    train_together(models, tasks, training=QUICK.model_copy(update={"max_steps": 2}))
+    first, words = (model.model for model in models.values())
+    assert words.get_output_embeddings().weight is first.get_input_embeddings().weight
+    save_taskmodel(models["words"], tmp_path)
+    kept = load_taskmodel(tmp_path).model
+    assert kept.get_output_embeddings().weight is kept.get_input_embeddings().weight
+
+
 def test_all_tasks_are_learned_and_saved_as_stock_models(tasks, tmp_path):
     models = models_for(tasks)
     history = train_together(models, tasks, training=QUICK, seed=5)
