@@ -128,7 +128,8 @@ class NextWordLoss(WrappedLoss):
         real = _followed(batch)
         states = student.hidden_states[self.last][:, :-1][real]
         scores = functional.linear(states, word_embeddings(self.network).weight).float()
-        loss = functional.cross_entropy(scores, batch.inputs["input_ids"][:, 1:][real])
+        total = functional.cross_entropy(scores, batch.inputs["input_ids"][:, 1:][real], reduction="sum")
+        loss = total / real.sum().clamp_min(1)  # texts of a single token have no next one
         return {**self.inner(student, batch), "language_model": gamma(self.weight, batch.progress) * loss}
 
 

@@ -63,6 +63,14 @@ def test_pieces_of_a_batch_add_up(task):
     assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_text_without_a_next_word_has_no_language_loss(task, pieces):
+    student = tiny_taskmodel("gpt2", task.spec)
+    empty = Examples([{"text": "", "label": task.spec.labels[0]}] * 2, "empty")
+    training = Training(max_steps=1, batch_size=2, gradient_accumulation_steps=pieces)
+    assert train(student, empty, WithLanguageModel(), training)[-1]["terms"]["language_model"] == 0
+
+
 def test_the_loss_is_the_mean_over_masked_tokens_times_the_weight(task):
     student, rows, loss = bound(task)
     student.model.eval()
