@@ -28,3 +28,8 @@ def test_the_decoder_sees_nothing_that_the_encoder_sees():
         assert not outside & set(drawn.decoder.tolist())
         shares.append([(hidden == MASK).mean(), (hidden == 9).mean()])
     assert np.mean(shares, axis=0) == pytest.approx([0.8, 0.1], abs=0.06)
+
+
+def test_shares_are_of_one_whole():
+    with pytest.raises(ValueError, match=r"mask 0\.8 and random 0\.3 are shares of one whole; at most 1 together"):
+        MaskedSegment(random=0.3)

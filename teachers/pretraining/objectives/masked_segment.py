@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from eval.encoding import IGNORED
 from eval.errors import UserError
@@ -38,6 +38,14 @@ class MaskedSegment(PretextObjective):
     share: float = Field(default=0.5, gt=0, le=1)
     mask: float = Field(default=0.8, ge=0, le=1)
     random: float = Field(default=0.1, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _whole(self) -> MaskedSegment:
+        if self.mask + self.random > 1:
+            raise ValueError(
+                f"mask {self.mask:g} and random {self.random:g} are shares of one whole; at most 1 together"
+            )
+        return self
 
     def ask(self, text: Text) -> Ask:
         """Return what hides a segment of a sequence.
