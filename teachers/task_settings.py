@@ -12,7 +12,7 @@ from eval.encoding import EncoderSettings
 from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
-from teachers.anatomy.encoder import decoder_start, family_of, is_causal, max_tokens, model_inputs
+from teachers.anatomy.encoder import decoder_start, family_of, inner_family, max_tokens, model_inputs
 from teachers.anatomy.families import FAMILIES
 
 
@@ -44,9 +44,14 @@ def encoder_settings(model: Any, tokenizer: Any, task: TaskSpec) -> EncoderSetti
 
 
 def _pad_side(model: Any, tokenizer: Any) -> str:
-    """Return the tokenizer's side, but the right one for a decoder with a table of positions, counted from the left."""
-    counted = is_causal(model.config) and "positions" in family_of(model.config).embeddings
-    return "right" if counted else str(tokenizer.padding_side)
+    """Return the tokenizer's side where padding before a text changes nothing, or has to stand there; else the right.
+
+    A network with a table of positions counts them from the left, and most heads of encoders read the first token.
+    XLNet's reads the last one, where its own tokenizer puts the token that stands for the text.
+    """
+    family = inner_family(model)
+    either = family.layers is None or family.two_streams or (family.causal and "positions" not in family.embeddings)
+    return str(tokenizer.padding_side) if either else "right"
 
 
 def _begin_id(tokenizer: Any) -> int:

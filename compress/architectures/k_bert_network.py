@@ -176,8 +176,6 @@ def cannot_read_facts(base: TaskModel, task: TaskSpec) -> list[str]:
             f"head: k_bert: {family.model_type} does not take both a mask of every two tokens and a position for each; "
             "take a family such as bert or roberta"
         )
-    if base.tokenizer.padding_side == "left":
-        found.append("head: k_bert: the tokenizer pads on the left, and branches stand behind a text; set it to right")
     return found
 
 

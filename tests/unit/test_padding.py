@@ -1,14 +1,21 @@
-"""The vector of padding, which MobileBERT's last word sees, stays 0 through training with tied embeddings."""
+"""Padding changes no answer, whatever side a tokenizer names.
+
+The vector of padding, which MobileBERT's last word sees, stays 0 through training with tied embeddings.
+"""
+
+import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from eval.inference import predict
+from eval.task import Examples
 from teachers.anatomy.encoder import mixes_neighbours, word_embeddings
 from teachers.taskmodel import load_taskmodel, save_taskmodel
 from teachers.training.loop import train
-from tests.tiny import FAMILIES, tiny_task, tiny_taskmodel
+from tests.tiny import FAMILIES, LONG, at_first, tiny_task, tiny_taskmodel
 
 
 def alone_and_padded(model, examples):
@@ -53,3 +60,15 @@ def test_a_model_that_had_another_vector_is_read_without_it(tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_only_mobilebert_mixes_neighbours(family):
     assert mixes_neighbours(tiny_taskmodel(family).model.config) == (family == "mobilebert")
+
+
+@pytest.mark.parametrize("kind", ["classification", "embedding"])
+@pytest.mark.parametrize("family", at_first((*FAMILIES, *LONG), "bert", "modernbert", "longformer"))
+def test_a_tokenizer_that_pads_on_the_left_changes_no_answer(family, kind):
+    plain = tiny_taskmodel(family, tiny_task(kind).spec)
+    left = replace(plain, tokenizer=copy.deepcopy(plain.tokenizer))
+    left.tokenizer.padding_side = "left"
+    texts = Examples([{"text": "ann lives in paris"}, {"text": "the film was good and the book was dull and the song"}])
+    for own, expected in zip(predict(left, texts).logits, predict(plain, texts).logits, strict=True):
+        assert np.allclose(own, expected, atol=1e-6)
+    assert np.allclose(predict(left, texts).logits[0], predict(left, texts[:1]).logits[0], atol=1e-5)
