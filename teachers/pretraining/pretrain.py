@@ -144,6 +144,8 @@ class _Run:
             identity.append(self.watched.folder.name)
         if self.earlier.digest:
             identity.append(self.earlier.digest)
+        if any(stage.training.dropout is not None and stage.has_generator for stage in block.stages):
+            identity.append("dropout of the generator")  # once that was its config's
         self.key = _key_of(identity)
         if not ((_place(self.key) / RECORD).is_file() and has_config(_place(self.key), self.student)):
             self.key = _key_of([*identity, config_values(self.student)])  # which earlier versions left out

@@ -203,6 +203,11 @@ class Stage(_Block):
     length: int = Field(default=128, ge=8)
     training: Training = Field(default_factory=lambda: Training(keep="last"))
 
+    @property
+    def has_generator(self) -> bool:
+        """Whether a network beside the one that is pretrained fills hidden tokens, as ELECTRA's."""
+        return any(task.objectives.rtd is not None for task in self.tasks.values())
+
     @model_validator(mode="after")
     def _short_memory(self) -> Stage:
         most = max(task.memory for task in self.tasks.values())

@@ -20,7 +20,7 @@ def dropout_set(networks: Iterable[nn.Module], probability: float | None) -> Ite
     a share of its own.
 
     Args:
-        networks: Those that are trained.
+        networks: Those that are trained, and what is trained beside them, such as ELECTRA's generator.
         probability: From 0 to below 1; None leaves all as it is.
     """
     own: list[tuple[Any, str, float]] = []

@@ -202,7 +202,7 @@ class _Loop:
             with contextlib.ExitStack() as stack:
                 precision, kind = self.accelerator.mixed_precision, self.device.type
                 stack.enter_context(differentiable_attention(self.networks, precision, kind))
-                stack.enter_context(dropout_set(self.networks, self.training.dropout))
+                stack.enter_context(dropout_set(self.modules, self.training.dropout))
                 for training_task in self.training_tasks:
                     stack.enter_context(kept_silent(training_task.student.model, training_task.student.tokenizer))
                 self.work = stack.enter_context(under_way(self.name, self.total, self.train_state.step))

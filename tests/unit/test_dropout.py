@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from teachers.losses.loss import WrappedLoss
+from teachers.losses.task_loss import TaskLoss
 from teachers.taskmodel import weights_digest
 from teachers.training.config import Training
 from teachers.training.dropout import dropout_set
@@ -50,6 +52,22 @@ def test_a_training_uses_it_and_leaves_no_trace():
         assert {module.p for module in student.model.modules() if isinstance(module, torch.nn.Dropout)} == {0.1}
     assert digests[None] == digests[0.1], "0.1 is what BERT's config says"
     assert digests[0.0] != digests[0.1]
+
+
+def test_what_is_trained_beside_the_network_has_it_too():
+    task, seen = tiny_task("classification", examples=8), []
+
+    class Beside(TaskLoss):
+        def bind(self, student, rows):
+            return Watching(super().bind(student, rows), [torch.nn.Dropout(0.3)])
+
+    class Watching(WrappedLoss):
+        def __call__(self, student, batch):
+            seen.extend(part.p for part in self.modules.modules() if isinstance(part, torch.nn.Dropout))
+            return super().__call__(student, batch)
+
+    train(tiny_taskmodel("bert", task.spec), task.train, Beside(), Training(max_steps=1, batch_size=8, dropout=0.0))
+    assert seen == [0.0]
 
 
 def test_records_from_before_still_fit():
