@@ -45,7 +45,7 @@ class Training(RenamedFields):
             is a share of all optimizer steps, otherwise their number.
         layer_decay: What the rate is multiplied by from each layer to the one below it: the head has the peak rate, the
             embeddings the lowest; 1 is the same rate everywhere, ULMFiT's is 0.3846. Layers that share weights are one.
-        weight_decay: Decay of weight matrices; biases and normalisation gains are never decayed.
+        weight_decay: Decay of weight matrices; tensors of one axis (biases, normalisation gains) are never decayed.
         betas: Decay of AdamW's two moments.
         eps: AdamW's guard against division by zero.
         max_grad_norm: Gradients are scaled down to this norm; 0 switches it off.
