@@ -118,6 +118,7 @@ def ingredients(out: Path, text: str) -> dict[str, Callable[[], Path]]:
         "COMPRESS_BASE_GPT2": lambda: pretrained.network("gpt2", out / "pretrained"),
         "SQUAD_THREE_LAYERS": lambda: small_reranker.made(out),
         "SQUAD_THREE_LONGER": lambda: small_reranker.made(out, "three-layers-longer"),
+        "SQUAD_THREE_LOW_RATE": lambda: small_reranker.made(out, "three-layers-low-rate"),
         "SQUAD_SIX_LAYERS": lambda: small_reranker.made(out, "six-layers"),
         "SQUAD_SEARCH": lambda: squad_documents.written(
             Path(os.environ["COMPRESS_DATA"]) / "squad1", out / "squad_search"

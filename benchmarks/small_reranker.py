@@ -1,10 +1,10 @@
 """Make the rerankers of three or six layers from which students of benchmarks/studies/reranking-squad.yaml start.
 
-    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.small_reranker --out runs [--start three-layers-longer]
+    COMPRESS_DATA=… COMPRESS_BASE=… python -m benchmarks.small_reranker --out runs [--start three-layers-low-rate]
 
 It runs the recipes qnli-three-layers and squad-three-layers one after the other, on the questions of ``squad1`` that
-benchmarks.data.squad_documents makes a search of: 7 and 22 minutes on one core, and 50 instead of 22 where all
-questions are read twice. Six layers are work for a GPU. What is there is not made again, and an interrupted training
+benchmarks.data.squad_documents makes a search of: half an hour on one core, an hour where all questions are read twice.
+Six layers are work for a GPU. What is there is not made again, and an interrupted training
 goes on.
 """
 
@@ -20,16 +20,21 @@ from compress.cli import main as compress
 RECIPES = Path(__file__).parents[1] / "compress" / "recipes"
 QUESTIONS = 12_000
 """More than the split has that is learned from."""
-ALL_TWICE = (f"task.limit.train={QUESTIONS}", "teacher.finetune.epochs=2")
+FAST = "teacher.finetune.learning_rate=3.0e-4"
+PAIRS_TWICE = (FAST, "teacher.finetune.batch_size=64", "teacher.finetune.epochs=2")
+ALL = f"task.limit.train={QUESTIONS}"
+ALL_TWICE = (ALL, "teacher.finetune.epochs=2")
 STARTS: dict[str, dict[str, tuple[str, ...]]] = {
-    "three-layers": {},
-    "three-layers-longer": {"squad": ALL_TWICE},
+    "three-layers": {"qnli": PAIRS_TWICE, "squad": (FAST,)},
+    "three-layers-longer": {"qnli": PAIRS_TWICE, "squad": (FAST, *ALL_TWICE)},
+    "three-layers-low-rate": {"squad": (ALL,)},
     "six-layers": {
-        "qnli": ("teacher.shape.layers=[0, 1, 2, 3, 4, 5]",),
+        "qnli": (*PAIRS_TWICE, "teacher.shape.layers=[0, 1, 2, 3, 4, 5]"),
         "squad": (*ALL_TWICE, "teacher.finetune.learning_rate=2.0e-4", "teacher.finetune.batch_size=120"),
     },
 }
-"""What the recipes of each have otherwise; the folder of each is ``squad-`` and its name."""
+"""What the recipes of each have otherwise; the folder of each is ``squad-`` and its name. At a rate of 3e-4 the first
+stage of the first two hardly left a constant answer."""
 
 
 def made(out: Path, start: str = "three-layers") -> Path:
