@@ -25,8 +25,14 @@ def say_next(*words: str | Path) -> None:
 
 
 def say_next_predict(export: Path) -> None:
-    """Say the command that predicts an example with an export."""
-    say_next("compress", "predict", export, example_of(export))
+    """Say the command that predicts an example with an export, or verifies one that has no answers."""
+    from compress.export.runtime.manifest import read_manifest
+    from eval.kinds.kind_registry import kind_of
+
+    if kind_of(read_manifest(export)["task"]["kind"]).masks:
+        say_next("compress", "verify", export)
+    else:
+        say_next("compress", "predict", export, example_of(export))
 
 
 def set_again(overrides: Sequence[str] | None) -> list[str]:

@@ -146,6 +146,13 @@ def test_without_data_nothing_is_claimed(tmp_path, capsys):
     assert (tmp_path / "runs" / "m-optimized" / "fastest" / "export.json").is_file()
 
 
+@pytest.mark.parametrize("command", [["optimize", "m", "--agreement", "0.5"], ["export", "m", "--out", "o"]])
+def test_a_model_that_predicts_masked_words_has_no_answers_to_show(command, tmp_path, capsys):
+    model(tmp_path / "m", "masked-lm")
+    assert main(command) == 0
+    assert "next: compress verify " in capsys.readouterr().err
+
+
 def test_mistakes(tmp_path):
     model(tmp_path / "m")
     with pytest.raises(UserError, match="text, label: name columns of data"):

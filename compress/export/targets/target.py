@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from compress.export.targets.library import Library
 from eval.errors import UserError, did_you_mean
+from eval.kinds.kind_registry import kind_of
 
 if TYPE_CHECKING:
     from compress.export.targets.target_options import TargetBlock
@@ -84,9 +85,8 @@ class Target:
     try_it: ClassVar[str] = "compress predict {out} {text}"
 
     def trial(self, kind: str) -> str:
-        """Return the command that tries an export of a kind of task: ``try_it``, unless the kind takes more words."""
-        del kind
-        return self.try_it
+        """Return the command that tries an export of a kind of task: ``try_it``, unless the kind takes other words."""
+        return "compress verify {out}" if kind_of(kind).masks else self.try_it
 
     def options(self) -> type[TargetBlock]:
         """Return what a recipe and the command line may ask of it: ``TargetBlock`` or an extension of it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eval.examples import Answer, Asks, Example, Feature
+from eval.examples import Answer, Array, Asks, Example, Feature, Reads
 from eval.kinds.language.language_model import LanguageModel
 from eval.metrics import scorers
 from eval.metrics.scorers import Metric, Values
@@ -34,6 +34,16 @@ class MaskedLanguage(LanguageModel):
             Metric("masked_accuracy", scorers.masked_accuracy),
             Metric("perplexity", scorers.perplexity, decides=False),
         )
+
+    def decode(
+        self, settings: Reads, examples: Sequence[Example], features: Sequence[Feature], outputs: Sequence[Array]
+    ) -> tuple[list[Answer], list[Array]]:
+        """Return answers that say nothing, and the logits of all tokens of each text, ``[tokens, vocabulary]``."""
+        del settings
+        parts: list[list[Array]] = [[] for _ in examples]
+        for feature, output in zip(features, outputs, strict=True):
+            parts[feature.example].append(output)
+        return [{} for _ in examples], [np.concatenate(windows) for windows in parts]
 
     def values(self, spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Values:
         """Return the share of the masked tokens of each text that are right, 0 where none was masked."""
