@@ -69,7 +69,10 @@ def own_task(folder: Path, config: Any) -> TaskSpec:
             )
     if (said := said_by(small_files(str(folder)), config)) is not None:
         return TaskSpec(kind="embedding", metric="spearman", pair=True, **said)
-    raise UserError(f"{folder}: holds {architecture or 'a model without a head'}; say which task it is for")
+    raise UserError(
+        f"{folder}: holds {architecture or 'a model without a head'}, which answers no task yet; fine-tune it "
+        f"(compress teach --base {folder} --task … --data …), or in Python give its task"
+    )
 
 
 def keeping_thresholds(task: TaskSpec, made_for: TaskSpec | None) -> TaskSpec:

@@ -18,6 +18,7 @@ import transformers
 from eval.cost.size import MACS_LENGTH, device_of, model_size
 from eval.encoding import Array, Inputs, TextEncoder
 from eval.errors import UserError, is_out_of_memory
+from eval.files.paths import near_path
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
@@ -391,6 +392,7 @@ def loaded_part(source: str, part: str, load: Any) -> Any:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         if not Path(source).exists():
             raise UserError(
-                f"model {source!r}: no such folder, and as a hub name its {part} could not be read ({reason})"
+                f"model {source!r}: no such folder, and as a hub name its {part} could not be read "
+                f"({reason}){near_path(source)}"
             ) from error
         raise UserError(f"{source}: the {part} could not be read ({reason}); is the folder complete?") from error

@@ -9,6 +9,7 @@ import datasets
 import pandas
 import pytest
 from accelerate import tracking
+from transformers import AutoModel
 
 import compress.shortcuts.optimizing as module
 import compress.shortcuts.own_folder as own_folder
@@ -163,6 +164,11 @@ def test_mistakes(tmp_path):
         optimize("m", [{"text": "a", "label": "bad"}], text="Review")
     with pytest.raises(UserError, match="track: without data no score is measured"):
         optimize("m", track="tensorboard")
+    AutoModel.from_pretrained("m").save_pretrained("base")
+    with pytest.raises(UserError, match="base: holds BertModel, which answers no task yet; .* teach --base base --task"):
+        optimize("base")
+    with pytest.raises(UserError, match=r"model 'bases': no such folder, and as a hub name .*; did you mean 'base'\?"):
+        optimize("bases")
 
 
 class SeenError(Exception):
