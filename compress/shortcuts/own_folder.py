@@ -13,6 +13,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from compress.certification.certifying import Certified, certify
+from compress.engine.claim_file import read_claims
 from compress.engine.pipeline import Run, run_recipe
 from compress.engine.run_folder import INSIDE, RECIPE_FILE, refuse_other_run
 from compress.export.folder import occupied
@@ -117,6 +118,7 @@ class OwnFolder:
                     f"over; run it by '{self.again}', or {ANOTHER}"
                 )
             return recipe
+        self._refuse_moved_margin(recipe)
         refuse_other_run(recipe, self.run, resume=self.run.exists())
         self.path.mkdir(parents=True, exist_ok=True)
         atomic_write(self.recipe, text.encode())
@@ -132,6 +134,7 @@ class OwnFolder:
         """
         if problems := occupied(self.export):
             raise UserError(*problems)
+        self._refuse_moved_margin(recipe)
         done = run_recipe(recipe, self.run, resume=self.run.exists())
         try:
             certified = certify(self.run, self.path / CERTIFICATE, model=FASTEST)
@@ -139,6 +142,19 @@ class OwnFolder:
             with atomic_folder(self.export, "the export") as beside:
                 shutil.copytree(done.exports[FASTEST], beside, copy_function=_linked, dirs_exist_ok=True)
         return Finished(done, self.export, certified)
+
+    def _refuse_moved_margin(self, recipe: Recipe) -> None:
+        """Refuse another margin than the run here fixed, before it is measured by one that nothing can be certified by.
+
+        Raises:
+            UserError: If it is another one.
+        """
+        fixed = [claimed.claim.margin for claimed in read_claims(self.run)][:1]
+        if recipe.evaluate is not None and fixed not in ([], [recipe.evaluate.margin]):
+            raise UserError(
+                f"{self.run}: got the margin {recipe.evaluate.margin:g}; {fixed[0]:g} was fixed here before the test "
+                f"examples were opened, and may not move; give --margin {fixed[0]:g}, or {ANOTHER}"
+            )
 
     def _may_replace(self, files: Iterable[Path]) -> bool:
         """Whether all of these are as an earlier call left them."""

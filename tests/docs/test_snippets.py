@@ -179,7 +179,8 @@ def here(world, tmp_path, monkeypatch):
 def test_python_runs_as_it_stands(page, text, here, capsys):
     exec(compile(text, page, "exec"), {})
     printed = capsys.readouterr().out
-    assert "distill.logits" in printed if page == "README.md" else "runs/in-python/run/fastest" in printed
+    assert "selection" not in printed, "what reports chose nothing"
+    assert "distill.logits" in printed if page == "README.md" else "runs/in-python/fastest" in printed
 
 
 @pytest.mark.slow

@@ -92,6 +92,9 @@ def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog, noteboo
     assert (out / "fastest" / network).samefile(out / "run" / "fastest" / network), "it takes no room twice"
     assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5"]) == 0  # nothing is made again
     assert "certificate: runs/m-optimized/model.cert" in capsys.readouterr().out
+    assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5", "--margin", "0.2"]) == 2
+    assert "got the margin 0.2; 0.01 was fixed here before the test examples were opened" in capsys.readouterr().err
+    assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5"]) == 0, "the refused margin left nothing"
 
 
 @pytest.mark.parametrize(
