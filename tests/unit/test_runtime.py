@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 from compress.export import export_onnx
@@ -334,6 +335,14 @@ def test_empty_and_odd_lines_have_answers(made, name):
         assert all(np.isfinite(value) for value in answer.values() if isinstance(value, float))
     if name == "tagging":
         assert [len(answer["tags"]) for answer in answers] == [0, 1, 1, 1, 200]
+
+
+@pytest.mark.parametrize("single", ["a text", {"text": "a text"}, pandas.DataFrame({"text": ["a text"]})])
+def test_a_single_text_or_a_table_is_not_answered_by_its_parts(made, single):
+    model = Runtime(made["text"][0])
+    for ask in (model.predict, lambda items: list(model.stream(items))):
+        with pytest.raises(ExportError, match=f"expected several texts or examples, got {type(single).__name__}; give"):
+            ask(single)
 
 
 def test_lines_end_with_a_newline_alone(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 from compress.export.runtime.batch_threads import BATCH_TOKENS, CALL_TOKENS, engines_for_threads, on_threads, worth_it
 from compress.export.runtime.given_example import check_role, example, most_told, text_of
 from compress.export.runtime.manifest import library_for, read_manifest
-from compress.export.runtime.windows import WINDOW, Window, in_order, windows
+from compress.export.runtime.windows import WINDOW, Window, check_several, in_order, windows
 from compress.export.targets.library import Engine, ExportError
 from eval.encoding import TASK_IDS, Array, Feature, Inputs, TextEncoder
 from eval.inference import Answer, Predictions, answered, cheapest_batches, joined
@@ -281,6 +281,7 @@ class Runtime:
         Raises:
             ExportError: If an example lacks a field or is no text; all such examples at once.
         """
+        check_several(items)
         settings = self.encoder.settings
         if self.encoder.kind.masks:
             raise ExportError(f"a {settings.kind} export gives logits (Runtime.forward), not answers")

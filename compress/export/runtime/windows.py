@@ -8,6 +8,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from compress.export.targets.library import ExportError
+
 Made = TypeVar("Made")
 Part = TypeVar("Part")
 
@@ -31,7 +33,12 @@ class Window:
 
 
 def windows(items: Iterable[str | Mapping[str, Any]], most: int) -> Iterator[Window]:
-    """Cut examples into windows of at most ``most``, less where they are long; each is read when it is asked for."""
+    """Cut examples into windows of at most ``most``, less where they are long; each is read when it is asked for.
+
+    Raises:
+        ExportError: If it is a single example, or a table.
+    """
+    check_several(items)
     first, held, characters = 1, [], 0
     for item in items:
         held.append(item)
@@ -41,6 +48,19 @@ def windows(items: Iterable[str | Mapping[str, Any]], most: int) -> Iterator[Win
             first, held, characters = first + len(held), [], 0
     if held:
         yield Window(first, held)
+
+
+def check_several(items: Any) -> None:
+    """Refuse what gives characters, field names or column names one after another.
+
+    Raises:
+        ExportError: If it is a single example, or a table.
+    """
+    if isinstance(items, (str, bytes, Mapping)) or hasattr(items, "columns"):
+        raise ExportError(
+            f"expected several texts or examples, got {type(items).__name__}; give a list, such as ['a text'], or of a "
+            "table the column with the texts"
+        )
 
 
 def _characters(item: Any) -> int:
