@@ -92,7 +92,8 @@ def read(folder: str | Path) -> tuple[TaskModel, tuple[Record, ...]]:
         raise UserError(f"{folder}: no such folder; an artifact is a folder with {LINEAGE}")
     if not is_artifact(folder):
         raise UserError(
-            f"{folder}: holds no {LINEAGE}, so it is no artifact; Artifact.from_pretrained takes standard model folders"
+            f"{folder}: holds no {LINEAGE}, so it is no artifact, such as RUN/model; Artifact.from_pretrained takes "
+            "standard model folders, compress.export.Runtime exports"
         )
     records = read_lineage(folder / LINEAGE)
     recorded = records[-1].files

@@ -39,7 +39,7 @@ class Optimized:
     """What came of it.
 
     Attributes:
-        export: Folder of the export, for ``compress predict``, ``compress.load`` or its own library.
+        export: Folder of the export, for ``compress predict``, ``compress.export.Runtime`` or its own library.
         chosen: The variant that was kept, with its times and its agreement.
         results: Measurements on the examples that report; none without data.
         page: The report, likewise.

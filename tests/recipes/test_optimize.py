@@ -94,7 +94,7 @@ def test_a_csv_with_other_names_by_the_command(tmp_path, capsys, caplog, noteboo
     assert "certificate: runs/m-optimized/model.cert" in capsys.readouterr().out
     assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5", "--margin", "0.2"]) == 2
     assert "got the margin 0.2; 0.01 was fixed here before the test examples were opened" in capsys.readouterr().err
-    assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5"]) == 0, "the refused margin left nothing"
+    assert main(["optimize", "m", "--data", "reviews.csv", "--agreement", "0.5"]) == 0  # the refusal left nothing
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_mistakes(tmp_path):
     with pytest.raises(UserError, match="track: without data no score is measured"):
         optimize("m", track="tensorboard")
     AutoModel.from_pretrained("m").save_pretrained("base")
-    with pytest.raises(UserError, match="base: holds BertModel, which answers no task yet; .* teach --base base --task"):
+    with pytest.raises(UserError, match=r"base: holds BertModel, which answers no task yet; .* --base base --task"):
         optimize("base")
     with pytest.raises(UserError, match=r"model 'bases': no such folder, and as a hub name .*; did you mean 'base'\?"):
         optimize("bases")
