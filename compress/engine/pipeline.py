@@ -35,7 +35,7 @@ from compress.engine.run_folder import (
 )
 from compress.engine.steps import run, step_notes
 from compress.engine.tracked_run import track_results, tracked
-from compress.recipe import Recipe
+from compress.recipe import Recipe, read_recipe
 from eval.errors import UserError
 from eval.files.writing import atomic_write
 from eval.naming import public_name
@@ -78,11 +78,13 @@ class Run:
     notes: tuple[str, ...] = ()
 
 
-def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: str | Path | None = None) -> Run:
+def run_recipe(
+    recipe: Recipe | str | Path, out: str | Path, *, resume: bool = False, reuse: str | Path | None = None
+) -> Run:
     """Run a recipe from beginning to end.
 
     Args:
-        recipe: What to do.
+        recipe: What to do, or the file that says it.
         out: Folder for results; it must be new, empty, or hold an interrupted run of the same recipe.
         resume: Go on with what ``out`` holds.
         reuse: Folder of another run: its steps, up to the first that differs, are taken over, and its looks at the
@@ -92,6 +94,7 @@ def run_recipe(recipe: Recipe, out: str | Path, *, resume: bool = False, reuse: 
         UserError: If recipe, data, teacher or folder are unusable.
         CompressError: If training, export or the disk fails.
     """
+    recipe = read_recipe(recipe) if isinstance(recipe, str | Path) else recipe
     out = place_of_run(Path(out)) if resume else Path(out)
     if how_many() > 1:
         raise UserError(

@@ -41,7 +41,8 @@ def place(tmp_path, monkeypatch):
 def test_the_teachers_own_exports_are_measured_and_named(place, monkeypatch):
     asked = []
     monkeypatch.setattr(model_memory, "peak_of", lambda model, examples: asked.append(model.name) or PeakMemory(9, 4))
-    run = run_recipe(parse_recipe(RECIPE), place / "out")
+    (place / "recipe.yaml").write_text(RECIPE)
+    run = run_recipe(place / "recipe.yaml", place / "out")
     results = {result.name: result for result in run.results}
     assert list(results) == ["teacher", "small", "onnx", "onnx-int8", "teacher, onnx", "teacher, onnx-int8"]
     assert sorted(asked) == sorted(results)
