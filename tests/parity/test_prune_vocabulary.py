@@ -318,7 +318,7 @@ def test_a_factorised_table_loses_rows_too(kind, tmp_path):
     if kind == "classification":
         assert np.array_equal(np.stack(ours), np.stack(theirs))
     else:
-        assert result.model.cls.predictions.decoder.table is word_embeddings(result.model).weight
+        assert result.model.cls.predictions.decoder.table.weight is word_embeddings(result.model).weight
         assert all(logits.shape[-1] == pieces for logits in ours)
     assert all(np.array_equal(a, b) for a, b in zip(ours, saved, strict=True))
 

@@ -408,7 +408,7 @@ def test_what_is_no_other_run_gives_no_steps(scene, capsys, of, problem):
 
 def test_a_run_of_another_recipe_says_how_its_steps_are_taken_over(scene, capsys):
     assert resume(scene, LONGER) == 2
-    assert "--reuse out to take over the steps that are the same" in " ".join(capsys.readouterr().err.split())
+    assert "--reuse out` takes over the steps that are the same" in " ".join(capsys.readouterr().err.split())
 
 
 KILLED = """
