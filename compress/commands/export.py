@@ -12,7 +12,7 @@ from compress.commands.optimize import Label, Text
 from compress.commands.run import Json
 from compress.export.targets.target_registry import BUILT_IN, FASTEST, FIRST_TARGET, get_target, tuned_targets
 from compress.terminal.models import AcceptIncomplete, is_export, with_data
-from compress.terminal.next_command import example_of, say_next
+from compress.terminal.next_command import say_next, say_next_trial
 from compress.terminal.options import finite
 from compress.terminal.output import megabytes, prose, table, write_json
 from eval.errors import UserError, did_you_mean
@@ -267,6 +267,4 @@ def _tell(report: ExportReport, to: str, kind: str) -> None:
     )
     for note in report.notes:
         typer.echo(note)
-    words = get_target(to).trial(kind).split()
-    text = example_of(report.folder) if "{text}" in words else ""
-    say_next(*(word.format(out=report.folder, text=text) for word in words))
+    say_next_trial(report.folder, get_target(to).trial(kind))

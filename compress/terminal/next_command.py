@@ -27,12 +27,21 @@ def say_next(*words: str | Path) -> None:
 def say_next_predict(export: Path) -> None:
     """Say the command that predicts an example with an export, or verifies one that has no answers."""
     from compress.export.runtime.manifest import read_manifest
-    from eval.kinds.kind_registry import kind_of
+    from compress.export.targets.target_registry import FIRST_TARGET, get_target
 
-    if kind_of(read_manifest(export)["task"]["kind"]).masks:
-        say_next("compress", "verify", export)
-    else:
-        say_next("compress", "predict", export, example_of(export))
+    say_next_trial(export, get_target(FIRST_TARGET).trial(read_manifest(export)["task"]["kind"]))
+
+
+def say_next_trial(export: Path, trial: str) -> None:
+    """Say the command that tries an export.
+
+    Args:
+        export: Its folder.
+        trial: The command, with ``{out}`` for the folder and ``{text}`` for an example, as ``Target.trial`` returns it.
+    """
+    words = trial.split()
+    text = example_of(export) if "{text}" in words else ""
+    say_next(*(word.format(out=export, text=text) for word in words))
 
 
 def set_again(overrides: Sequence[str] | None) -> list[str]:

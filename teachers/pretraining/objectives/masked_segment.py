@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from eval.encoding import IGNORED
 from eval.errors import UserError
+from teachers.pretraining.objectives import masking
 from teachers.pretraining.objectives.pretext_objective import Ask, PretextObjective, Text
 from teachers.pretraining.text.sequence import Array, Drawn
 
@@ -41,10 +42,7 @@ class MaskedSegment(PretextObjective):
 
     @model_validator(mode="after")
     def _whole(self) -> MaskedSegment:
-        if self.mask + self.random > 1:
-            raise ValueError(
-                f"mask {self.mask:g} and random {self.random:g} are shares of one whole; at most 1 together"
-            )
+        masking.check_shares(self.mask, self.random)
         return self
 
     def ask(self, text: Text) -> Ask:

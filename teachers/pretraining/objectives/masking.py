@@ -42,6 +42,16 @@ class Replacement:
     by_unit: bool = False
 
 
+def check_shares(mask: float, random: float) -> None:
+    """Refuse shares of hidden tokens that are more than all of them.
+
+    Raises:
+        ValueError: If they are.
+    """
+    if mask + random > 1:
+        raise ValueError(f"mask {mask:g} and random {random:g} are shares of one whole; at most 1 together")
+
+
 def tokens(words: Sequence[int]) -> Units:
     """Return every token of a word as a unit of its own.
 

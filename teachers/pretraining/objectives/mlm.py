@@ -53,10 +53,7 @@ class MaskedLM(PretextObjective):
 
     @model_validator(mode="after")
     def _whole(self) -> MaskedLM:
-        if self.mask + self.random > 1:
-            raise ValueError(
-                f"mask {self.mask:g} and random {self.random:g} are shares of one whole; at most 1 together"
-            )
+        masking.check_shares(self.mask, self.random)
         if (self.units == "phrase") != bool(self.lists):
             raise ValueError("lists go with 'units: phrase', and it with lists: files with one phrase a line")
         return self

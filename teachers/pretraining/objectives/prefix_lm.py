@@ -65,10 +65,7 @@ class PrefixLM(PretextObjective):
 
     @model_validator(mode="after")
     def _whole(self) -> PrefixLM:
-        if self.mask + self.random > 1:
-            raise ValueError(
-                f"mask {self.mask:g} and random {self.random:g} are shares of one whole; at most 1 together"
-            )
+        masking.check_shares(self.mask, self.random)
         if not any(getattr(self, name) for name in DIRECTIONS):
             raise ValueError(f"one of {', '.join(DIRECTIONS)} must be above 0")
         return self
