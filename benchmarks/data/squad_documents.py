@@ -1,11 +1,12 @@
 """Make a search in paragraphs from question answering data, for benchmarks/studies/retrieval-squad.yaml.
 
-    python -m benchmarks.data.squad_documents DATA/squad1 --out DATA/squad_search [--questions 3000]
+    python -m benchmarks.data.squad_documents DATA/squad1 --out DATA/squad_search [--questions 3000] [--all-to-learn]
 
 The documents are the paragraphs of ``train.json``, ``validation.json`` and ``test.json``, each once, with the title of
 their article; a question is a query, and the paragraph that answers it is the relevant document. The split without
 which nothing could be reported is ``test``: where there is no ``test.json``, ``validation.json`` is it. Questions are
-drawn by a fixed seed, some of every split.
+drawn by a fixed seed, some of every split; ``--all-to-learn`` adds the others of ``train.json`` and leaves the other
+splits as they are.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ SPLITS = {"train": "train", "validation": "dev", "test": "test"}
 """Files in SQuAD's format -> files of judgements in the layout of BEIR."""
 
 
-def searched(articles: dict[str, list[dict[str, Any]]], questions: int) -> dict[str, list[Any]]:
+def searched(
+    articles: dict[str, list[dict[str, Any]]], questions: int, all_to_learn: bool = False
+) -> dict[str, list[Any]]:
     """Return the rows of ``corpus``, ``queries`` and of each file of judgements.
 
     Args:
         articles: The articles of each split, in SQuAD's format.
         questions: Most of a split.
+        all_to_learn: Whether the questions of ``train`` that were not drawn follow those that were.
     """
     chance, documents = random.Random(SEED), dict[str, dict[str, str]]()
     names = {name: "test" if name == "validation" and "test" not in articles else SPLITS[name] for name in articles}
@@ -41,14 +45,16 @@ def searched(articles: dict[str, list[dict[str, Any]]], questions: int) -> dict[
                 own = {"_id": f"d{len(documents)}", "title": article.get("title", "").replace("_", " "), "text": text}
                 document = documents.setdefault(text, own)
                 asked += [(question, document["_id"]) for question in paragraph["qas"]]
-        for question, document_id in chance.sample(asked, min(questions, len(asked))):
+        drawn = chance.sample(range(len(asked)), min(questions, len(asked)))
+        others = sorted(set(range(len(asked))) - set(drawn)) if all_to_learn and name == "train" else []
+        for question, document_id in (asked[number] for number in [*drawn, *others]):
             query = f"q{len(found['queries'])}"
             found["queries"].append({"_id": query, "text": question["question"].strip()})
             found[judged].append((query, document_id, 1))
     return {"corpus": list(documents.values()), **found}
 
 
-def written(data: Path, out: Path, questions: int = 3000) -> Path:
+def written(data: Path, out: Path, questions: int = 3000, all_to_learn: bool = False) -> Path:
     """Write the folder, unless it is there, and return it.
 
     Raises:
@@ -62,7 +68,7 @@ def written(data: Path, out: Path, questions: int = 3000) -> Path:
     }
     if not articles:
         raise SystemExit(f"{data}: has no {', '.join(f'{name}.json' for name in SPLITS)} in the format of SQuAD")
-    found = searched(articles, questions)
+    found = searched(articles, questions, all_to_learn)
     (out / "qrels").mkdir(parents=True, exist_ok=True)
     for name, rows in found.items():
         if name not in ("corpus", "queries"):
@@ -80,8 +86,9 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--questions", type=int, default=3000, help="maximum number of questions per split")
+    parser.add_argument("--all-to-learn", action="store_true", help="add the other questions of train.json")
     given = parser.parse_args()
-    print(written(given.data, given.out, given.questions))
+    print(written(given.data, given.out, given.questions, given.all_to_learn))
 
 
 if __name__ == "__main__":

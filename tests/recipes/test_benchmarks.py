@@ -168,6 +168,14 @@ def test_questions_and_paragraphs_become_a_search(tmp_path):
     assert (sum("relevant" in text for text in task.train), len(task.test)) == (3, 2)
     assert all(task.test[0]["corpus"].ids.index(name) == 0 for query in task.test for name in query["relevant"])
     assert {query["text"] for query in task.test} == {"which warm?", "why?"}
+    few, whole = (
+        load_task("retrieval", squad_documents.written(tmp_path, tmp_path / str(more), questions=1, all_to_learn=more))
+        for more in (False, True)
+    )
+    assert [query["text"] for query in few.test] == [query["text"] for query in whole.test], (
+        "only what is learned from grows"
+    )
+    assert [sum("relevant" in text for text in task.train) for task in (few, whole)] == [1, 4]
     with pytest.raises(SystemExit, match="in the format of SQuAD"):
         squad_documents.written(tmp_path / "out", tmp_path / "none")
 
