@@ -97,9 +97,10 @@ class NewNetwork(BaseModel):
         Raises:
             UserError: As for ``made``.
         """
+        from teachers.loaded_part import loaded_part
         from teachers.pretraining.network import config_for
         from teachers.pretraining.text.tokenizer_training import tokenizer_of_beginning, trained_tokenizer
-        from teachers.taskmodel import build_taskmodel, load_tokenizer, loaded_part, save_taskmodel
+        from teachers.taskmodel import build_taskmodel, load_tokenizer, save_taskmodel
 
         own, text, rows = self.tokenizer, ExampleTexts(examples, task.kind), 0
         if own.from_ is not None:

@@ -17,8 +17,7 @@ import transformers
 
 from eval.cost.size import MACS_LENGTH, device_of, model_size
 from eval.encoding import Array, Inputs, TextEncoder
-from eval.errors import UserError, is_out_of_memory
-from eval.files.paths import near_path
+from eval.errors import UserError
 from eval.kinds.kind_registry import kind_of
 from eval.task import TaskSpec
 from teachers.anatomy.choice_rows import read_rows
@@ -31,6 +30,7 @@ from teachers.chosen_on import chosen_on
 from teachers.fitting_tokenizer import check_tokenizer, make_ready
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
 from teachers.limits import size_problems
+from teachers.loaded_part import loaded_part
 from teachers.search_settings import tell_unfollowed, write_search
 from teachers.seeding import seeded
 from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
@@ -378,21 +378,3 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
         if bars:
             transformers.utils.logging.enable_progress_bar()
-
-
-def loaded_part(source: str, part: str, load: Any) -> Any:
-    """Return what ``load`` gives of a model, or say plainly that this part of it could not be read."""
-    try:
-        return load()
-    except UserError:
-        raise
-    except Exception as error:  # libraries raise a dozen kinds for a damaged or missing file
-        if is_out_of_memory(error):
-            raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        if not Path(source).exists():
-            raise UserError(
-                f"model {source!r}: no such folder, and as a hub name its {part} could not be read "
-                f"({reason}){near_path(source)}"
-            ) from error
-        raise UserError(f"{source}: the {part} could not be read ({reason}); is the folder complete?") from error

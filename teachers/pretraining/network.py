@@ -16,21 +16,14 @@ from eval.task import TaskSpec
 from teachers.anatomy.encoder import embedding_parts, family_of, mixes_neighbours, model_inputs, new_config
 from teachers.anatomy.families import FAMILIES
 from teachers.anatomy.forms.linear_form import LinearAuto
+from teachers.loaded_part import loaded_part
 from teachers.pretraining.inputs import check_inputs
 from teachers.pretraining.objectives.prefix_lm import TYPES
 from teachers.pretraining.settings import NetworkBlock, Pretraining
 from teachers.pretraining.text.corpus import Segmenter
 from teachers.pretraining.text.tokenizer_training import Sentences, tokenizer_of_beginning, trained_tokenizer
 from teachers.seeding import seeded
-from teachers.taskmodel import (
-    TaskModel,
-    build_taskmodel,
-    load_taskmodel,
-    load_tokenizer,
-    loaded_part,
-    quiet,
-    save_taskmodel,
-)
+from teachers.taskmodel import TaskModel, build_taskmodel, load_taskmodel, load_tokenizer, quiet, save_taskmodel
 
 Words = Literal["none", "masked", "next", "ordered", "written"]
 SPECS: Mapping[Words, TaskSpec] = {

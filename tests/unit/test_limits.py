@@ -7,7 +7,8 @@ from compress.student.predicted_cost import predicted_cost
 from compress.terminal.failures import report
 from eval.errors import UserError, did_you_mean, is_out_of_memory
 from teachers.limits import MOST_PARAMETERS, parameters_about, size_problems
-from teachers.taskmodel import build_taskmodel, loaded_part
+from teachers.loaded_part import loaded_part
+from teachers.taskmodel import build_taskmodel
 from tests.tiny import FAMILIES, tiny_config, tiny_spec, tiny_tokenizer
 
 
