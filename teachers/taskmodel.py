@@ -29,13 +29,13 @@ from teachers.anatomy.pooling import pooled, set_pooling
 from teachers.chosen_on import chosen_on
 from teachers.fitting_tokenizer import check_tokenizer, make_ready
 from teachers.folder_task import in_own_order, keeping_thresholds, own_task, read_task
+from teachers.generation.search_settings import tell_unfollowed, write_search
+from teachers.generation.torch_decoding import TorchDecoding
 from teachers.limits import size_problems
 from teachers.loaded_part import loaded_part
-from teachers.search_settings import tell_unfollowed, write_search
 from teachers.seeding import seeded
 from teachers.sentence_folder import as_said, save_for_other_libraries, set_cross_encoder
 from teachers.task_settings import check_kind, encoder_settings
-from teachers.torch_decoding import TorchDecoding
 from teachers.weight_check import aligned, complain, not_finite, read_stock
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from transformers import GenerationConfig
 
 from eval.generation.beam_search import best_of, likeliest, searched
 from teachers.anatomy.encoder import decoder_layers, layer_parts
+from teachers.generation.torch_decoding import TorchDecoding
 from teachers.taskmodel import evaluating
-from teachers.torch_decoding import TorchDecoding
 from tests.tiny import ENCODER_DECODERS, tiny_spec, tiny_taskmodel
 
 MOST = 12
