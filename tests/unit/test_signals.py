@@ -133,6 +133,44 @@ def test_a_damaged_cache_is_named(tmp_path):
     assert layout == {"logits": [2]}
 
 
+class Stopped(BaseException):
+    """A user or a machine ends the process here."""
+
+
+@pytest.mark.parametrize("left", ["whole", "damaged", "short", "nothing"])
+def test_outputs_of_an_interrupted_call_are_not_computed_again(left, tmp_path, monkeypatch):
+    task = tiny_task("tagging")
+    teacher = tiny_taskmodel("bert", task.spec)
+    rows = rows_of(teacher, Examples([*task.train, *task.train, *task.train]), seed=1)
+    read, compute, seen = LiveReader.__call__, ModelTeacher(teacher, cache=tmp_path), []
+
+    def until_second(reader, batch):
+        if len(seen) == 2:
+            raise Stopped
+        seen.append(len(batch.rows))
+        return read(reader, batch)
+
+    monkeypatch.setattr(signals, "SAVED_EVERY", 0 if left != "nothing" else 1000)
+    monkeypatch.setattr(LiveReader, "__call__", until_second)
+    with pytest.raises(Stopped):
+        compute.read(rows, EVERYTHING)
+    assert not list(tmp_path.glob("*/layout.json"))
+    if left == "damaged":
+        next(tmp_path.glob("*.working/logits.npy")).write_bytes(b"0")
+    if left == "short":
+        np.save(next(tmp_path.glob("*.working/logits.npy")), np.zeros(3, dtype=np.float32))
+    counted = []
+    monkeypatch.setattr(
+        LiveReader, "__call__", lambda self, batch: (counted.append(len(batch.rows)), read(self, batch))[1]
+    )
+    resumed = compute.read(rows, EVERYTHING)
+    assert sum(counted) == len(rows) - (sum(seen) if left == "whole" else 0)
+    assert not list(tmp_path.glob("*.working"))
+    afresh = ModelTeacher(teacher, cache=tmp_path / "afresh").read(rows, EVERYTHING)
+    for name, array in afresh.arrays.items():
+        assert np.array_equal(resumed.arrays[name], array), name
+
+
 @pytest.mark.parametrize("place", ["os.posix_fallocate", "os.fsync", "pathlib.Path.write_text"])
 def test_a_disk_that_is_full_is_told_and_leaves_no_cache(place, tmp_path, monkeypatch):
     task = tiny_task("classification")
