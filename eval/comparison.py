@@ -47,7 +47,8 @@ def measure_together(
     results: list[Result] = []
     for model in one_by_one(everything, "measuring"):
         reference = results[0] if against is not None and results else None
-        results.append(measure(model, task, reference, split, margin, seed=seed, once=once))
+        behind = None if reference is None else against
+        results.append(measure(model, task, reference, split, margin, seed=seed, once=once, behind=behind))
     if latency is None:
         return results
     timed = {model.name: model for model in everything if getattr(model, "timed", True)}

@@ -68,6 +68,7 @@ def measure(
     seed: int = 13,
     metric: str | Function | None = None,
     once: Once = lambda _, asked: asked(),
+    behind: Predictor | None = None,
 ) -> Result:
     """Measure a model on one split of a task.
 
@@ -86,6 +87,7 @@ def measure(
         metric: The primary metric in the place of the task's own: a name, or a function ``(y_true, y_pred) -> float``
             (see ``eval.metrics.own_metric``).
         once: Finds the answers of a model that an interrupted measurement had, or asks it.
+        behind: The model of ``against`` where that is a result, which says less of what it was chosen on.
 
     Raises:
         UserError: The split is missing, empty or without labels, the model was made for another task, or the
@@ -122,7 +124,7 @@ def measure(
         raise UserError(*problems)
     result = once(model.name, partial(_answered, model, model.name, task, examples, split, batch_size, seed))
     kept = kept_of(result)
-    role, chosen_on = role_of(examples, model, against, split, task.spec.kind)
+    role, chosen_on = role_of(examples, model, against if behind is None else behind, split, task.spec.kind)
     result = result.model_copy(update={"role": role, "chosen_on": chosen_on})
     parts = groups(task.spec, model.encoder, examples)
     rows: list[LatencyRow] = []

@@ -10,15 +10,18 @@ from compress.artifact.artifact import Artifact
 from compress.artifact.record import Record, choices
 from compress.export import Runtime, export_onnx
 from compress.testing.tiny import tiny_task, tiny_taskmodel
+from eval.comparison import measure_together
+from eval.data.loading import Task
 from eval.errors import UserError
 from eval.measurement import measure, pair, wrong_margin
 from eval.proof.known_examples import met, remember
 from eval.proof.role import role_of
 from eval.report.card import model_card
 from eval.report.console import to_text
-from eval.task import Examples
+from eval.task import Examples, TaskSpec
 from teachers.finetuning.finetune import finetune
 from teachers.training.config import Training
+from tests.unit.bagofwords import sentiment
 
 
 class Said:
@@ -65,6 +68,18 @@ def test_examples_that_trained_are_recognised_among_others(tmp_path, monkeypatch
     assert role_of(many, model, kind="classification") == ("selection", found), "whatever their labels are"
     assert role_of(few, model, kind="classification") == ("final", {}), "official splits repeat a few, too"
     assert met("classification", few, trained.digest) == (0, 1)
+
+
+def test_a_few_examples_of_each_side_count_together_where_models_are_measured_together(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPRESS_HOME", str(tmp_path))
+    learned, taught = examples_of(*range(4), 200), examples_of(*range(10, 14), 300)
+    remember("classification", learned, taught)
+    small, teacher = sentiment("small"), sentiment("teacher")
+    small.chosen_on, teacher.chosen_on = {"training": learned.digest}, {"training": taught.digest}
+    task = Task(TaskSpec(kind="classification", labels=("bad", "good")), {"test": examples_of(*range(100))})
+    reference, result = measure_together([small], task, teacher, "test")
+    assert (reference.role, result.role, result.comparison.verdict) == ("final", "selection", "selection")
+    assert list(result.chosen_on) == ["training on 4 of the 100", "training, teacher on 4 of the 100"]
 
 
 def test_examples_that_let_an_export_pass_are_recognised_among_others(tmp_path, monkeypatch):
