@@ -104,5 +104,6 @@ class Retrieval(RankedDocuments, Embedding):
 
 
 def _others(corpus: Corpus, query: Example, ranked: Array) -> list[int]:
-    """Return which of the ranked documents are not the query itself."""
-    return [i for i, at in enumerate(ranked) if not corpus.is_query(int(at), query["id"], query["text"])]
+    """Return which of the ranked documents are not the query itself, whatever a rule has made of its text."""
+    text = query.get("asked", query["text"])
+    return [i for i, at in enumerate(ranked) if not corpus.is_query(int(at), query["id"], text)]

@@ -45,4 +45,6 @@ def perturbed(rule: Rule, example: Example, spec: TaskSpec, seed: int, place: in
             changes |= {name: [word.text for word in after], kind.gold[-1]: [word.tag for word in after]}
         else:
             changes[name] = text_of(after)
+    if changes and kind.searches:
+        changes["asked"] = example["text"]
     return {**example, **changes} if changes else example

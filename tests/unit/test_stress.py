@@ -19,8 +19,10 @@ from compress.testing.tiny import tiny_task, tiny_taskmodel
 from eval.comparison import measure_together, with_stress
 from eval.data.loading import Task
 from eval.errors import UserError
+from eval.inference import completed, predict
 from eval.proof.paired_predictions import paired_scores
 from eval.proof.paired_statistics import Interval
+from eval.ranking.document_set import Corpus
 from eval.report.card import model_card
 from eval.report.console import to_text
 from eval.report.page import page
@@ -352,6 +354,16 @@ def test_every_kind_can_be_put_under_stress(kind):
         if row.score is not None:
             assert row.difference.value == pytest.approx(row.score - row.reference)
             assert np.isnan(row.difference.low) or row.difference.low <= row.difference.value <= row.difference.high
+
+
+def test_a_query_that_is_a_document_is_never_found_for_itself_whatever_a_rule_makes_of_it():
+    model = tiny_taskmodel("bert", tiny_task("retrieval").spec)
+    texts = ["a good film about films", "another bad film", "one more fine film"]
+    corpus = Corpus(["one", "two", "three"], texts)
+    query = {"id": "one", "text": texts[0], "corpus": corpus, "relevant": {"two": 1}}
+    queries = [query, *(perturbed(rule, query, model.task, 13, 0) for rule in rules_for(model.task))]
+    found = completed(model, queries, predict(model, queries)).answers
+    assert [sorted(answer["ranking"]) for answer in found] == [["three", "two"]] * len(queries)
 
 
 def recipe_of(folder, kind, family, **blocks):
