@@ -49,7 +49,8 @@ class Difference:
         reference: The reference's metric.
         difference: Candidate minus reference.
         retention: Candidate divided by reference; NaN where the reference is not above 0.
-        p_value: Share of resamples in which the candidate is not better (difference <= 0), never exactly 0.
+        p_value: Share of resamples in which the candidate is not better (difference <= 0), never exactly 0; NaN where
+            there is none.
         confidence: Coverage of the intervals.
         resamples: How many resamples the intervals rest on.
         undefined: Resamples left out because the metric does not exist there.
@@ -82,7 +83,8 @@ def paired_bootstrap(
 
     Every resample draws as many examples as there are, with replacement, and uses the same ones for both models.
     With several pairs (one a training seed) the pairs are drawn with replacement too, so the interval carries the
-    spread between seeds as well; with two or three seeds it still understates that spread.
+    spread between seeds as well; with two or three seeds it still understates that spread. A single example, or a
+    single group, has no interval: its ends and the p-value are NaN.
 
     Args:
         pairs: For each seed the metric of the (candidate, reference) on given indices.
@@ -135,6 +137,8 @@ def paired_bootstrap(
         chosen = generator.integers(0, len(pairs), size=len(pairs)) if len(pairs) > 1 else np.zeros(1, dtype=np.int64)
         values = {seed_index: [metric(indices) for metric in pairs[seed_index]] for seed_index in set(chosen.tolist())}
         drawn[row] = np.mean([values[seed_index] for seed_index in chosen.tolist()], axis=0)
+    if (examples if groups is None else len(np.unique(np.asarray(groups)))) < 2:
+        drawn[:] = np.nan  # every resample is the same
     differences = drawn[:, 0] - drawn[:, 1]
     defined = differences[np.isfinite(differences)]
     return Difference(

@@ -223,6 +223,12 @@ class TestGroups:
         first = paired_bootstrap([self.metrics(*sides)], 60)
         assert paired_bootstrap([self.metrics(*sides)], 60, groups=np.arange(60)) == first
 
+    def test_one_group_has_no_interval(self):
+        sides = self.metrics(np.array([1.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0]))
+        for found in (paired_bootstrap([sides], 3, groups=["a"] * 3), paired_bootstrap([sides], 1)):
+            assert np.isnan([found.difference.low, found.difference.high, found.p_value]).all()
+        assert found.difference.value == 1
+
     def test_as_many_groups_as_examples(self):
         with pytest.raises(UserError, match="3 groups for 5 examples"):
             paired_bootstrap([self.metrics(np.ones(5), np.ones(5))], 5, groups=[1, 2, 3])
