@@ -166,6 +166,8 @@ class Checker:
         value = row.values[names[0]] if names else None
         if value is None or (isinstance(value, str) and not value.strip()):
             return self.kind.group_of(example)
+        if isinstance(value, float) and value.is_integer():  # as a table has whole numbers that was read with gaps
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise BadItemError(f"{names[0]!r} must name a group by a text or a whole number, not {shown(value)}")
         return plain_text(names[0], str(value))

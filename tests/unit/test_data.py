@@ -83,6 +83,10 @@ class TestGroups:
         assert self.groups("classification", table) == [None] * 3
         assert self.groups("classification", table, columns={"group": "film"}) == ["x", None, "x"]
 
+    def test_whole_numbers_of_a_table_with_gaps(self, folder):
+        named = [{**item, "group": group} for item, group in zip([*GOOD, *GOOD], (1.0, None, 2.0, 1), strict=True)]
+        assert self.groups("classification", folder(validation=named)) == ["1", None, "2", "1"]
+
     def test_a_column_that_is_not_there(self, folder):
         (first, *_) = refused("classification", folder(validation=GOOD), columns={"group": "film"})
         assert "the field 'film' is missing" in first
