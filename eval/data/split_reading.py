@@ -61,7 +61,8 @@ def read_splits(
             )
         if checker.labels is None:
             checker.labels = checker.spread_labels or _labels(checker.kind, items)
-            if checker.kind.one_label and checker.labels is not None and len(checker.labels) < 2:
+            told = checker.kind.one_label and (not wrong or on_bad == "skip")  # bad items may have others
+            if told and checker.labels is not None and len(checker.labels) < 2:
                 problems.append(f"{source.name}: all labels are {checker.labels[0]!r}; there must be two or more")
         splits[name] = Examples(items, name, len(wrong))
     if checker.labels is None and checker.kind.labelled and not (problems or bad):

@@ -426,6 +426,8 @@ class TestLabels:
         assert refused("classification", folder(train=GOOD[:1])) == [
             "train.jsonl: all labels are 'positive'; there must be two or more"
         ]
+        bad = folder(train=[GOOD[0], {"label": "negative"}])
+        assert all("must be two or more" not in problem for problem in refused("classification", bad))
 
     def test_truth_values_are_labels(self, folder):
         path = folder(train=[{"text": "buy now", "label": True}, {"text": "hello", "label": False}])
