@@ -99,7 +99,7 @@ def _checked(source: Source, checker: Checker, labelled: bool) -> list[Example]:
     bad: list[str] = []
     for row in chain(*matched_rows(source, checker, labelled, alone=False)):
         try:
-            found.append(checker.check(row, labelled and checker.has_truth(row)))
+            found.append(checker.check(row, labelled and checker.truth_in(row) is not None))
         except BadItemError as error:
             bad.append(f"{row.where}: {error}")
     if bad:

@@ -91,10 +91,9 @@ class Checker:
         renamed = self.reader.label_map
         return sorted({renamed.get(name, name) for name in self.spread}, key=self.kind.label_order) or None
 
-    def has_truth(self, row: Row) -> bool:
-        """Whether a row holds the truth, whatever its form."""
-        truth = self.kind.truth
-        return truth is not None and self._given(row, truth) is not None
+    def truth_in(self, row: Row) -> Any:
+        """Return the truth that a row holds, as it was read; None without one."""
+        return None if self.kind.truth is None else self._given(row, self.kind.truth)
 
     def _given(self, row: Row, name: str) -> Any:
         """Return what a row holds in a field; an empty cell of a text table holds no truth."""

@@ -255,8 +255,9 @@ def load_task(
         embedder: Opens the folder that ``first_stage`` names, as ``compress.export.embedder.open_embedder`` does: a
             model of kind retrieval.
 
-    A ``test`` split without any label counts as unlabelled, and so does one whose labels are all one number, as data
-    sets have it whose truth is kept secret. Items of ``unlabeled`` never keep one.
+    A ``test`` split without any label counts as unlabelled, and so does one whose numbers are all the same, or whose
+    labels are all -1, which no label is called, as where the truth is kept secret. Items of ``unlabeled`` never keep
+    one.
 
     A teacher's vectors are learned from texts alone: for embedding ``train`` keeps no labels unless ``keep_labels``
     asks for them, takes single texts and pairs alike, and gets the texts of ``unlabeled`` too; a ``validation`` without

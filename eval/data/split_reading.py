@@ -95,8 +95,6 @@ def _read_split(
     name: str, source: Source, checker: Checker, keep_labels: bool = False
 ) -> tuple[list[Example], list[tuple[str, str]]]:
     """Return the items of a split, and the place and the problem of each bad one."""
-    items: list[Example] = []
-    bad: list[tuple[str, str]] = []
     of_texts = checker.kind.texts_alone
     labelled = name != "unlabeled" and (keep_labels or not (of_texts and name == "train"))
     may_lack = labelled and (of_texts or name == "test")
@@ -104,25 +102,47 @@ def _read_split(
     if may_lack and name == "test":  # with some truths, those that are missing are errors
         head += rows
     if may_lack:
-        labelled = any(row.problem or checker.has_truth(row) for row in (head if name == "test" else head[:1]))
-    for row in chain(head, rows):
+        seen = head if name == "test" else head[:1]
+        labelled = any(row.problem or checker.truth_in(row) is not None for row in seen)
+    items, bad = _checked(chain(head, rows), checker, labelled)
+    if name == "test" and labelled and (number := _secret(head, items, checker)) is not None:
+        logger.warning(
+            "%s: every label is %g, as where the truth is kept secret; it counts as unlabelled", source.name, number
+        )
+        items, bad = _checked(head, checker, labelled=False)
+    return items, bad
+
+
+def _checked(rows: Iterable[Row], checker: Checker, labelled: bool) -> tuple[list[Example], list[tuple[str, str]]]:
+    """Return the examples that rows hold, and the place and the problem of each bad one."""
+    items: list[Example] = []
+    bad: list[tuple[str, str]] = []
+    for row in rows:
         try:
             items.append(checker.check(row, labelled))
         except BadItemError as error:
             bad.append((row.where, str(error)))
-    truth = checker.kind.truth
-    if truth and name == "test" and labelled and len(items) > 1 and (number := _one_number(truth, items)) is not None:
-        logger.warning(
-            "%s: every label is %g, as where the truth is kept secret; it counts as unlabelled", source.name, number
-        )
-        items = [{field: value for field, value in item.items() if field != truth} for item in items]
     return items, bad
 
 
-def _one_number(truth: str, items: Sequence[Example]) -> float | None:
-    """Return the number that is the truth of every item; None if there are others, or none is a number."""
+def _secret(rows: Sequence[Row], items: Sequence[Example], checker: Checker) -> float | None:
+    """Return the number that stands in the place of every truth; None if there are truths.
+
+    That is the one number of all items, or -1 where no label is called so.
+
+    Args:
+        rows: As they were read.
+        items: Those that are good.
+        checker: Has checked them.
+    """
+    truth = checker.kind.truth
+    if truth is None:
+        return None
+    if not items:
+        return -1.0 if rows and all(checker.truth_in(row) in (-1, "-1") for row in rows) else None
     first = items[0][truth]
-    return first if isinstance(first, float) and all(item[truth] == first for item in items) else None
+    same = isinstance(first, float) and len(items) > 1 and all(item[truth] == first for item in items)
+    return first if same else None
 
 
 def matched_rows(source: Source, checker: Checker, labelled: bool, alone: bool) -> tuple[list[Row], Iterator[Row]]:

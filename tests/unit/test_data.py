@@ -182,6 +182,17 @@ class TestWhatIsKept:
         assert assign_roles(task).report == "validation"
         assert load_task(kind, folder(validation=SCORES, test=SCORES)).test[0]["label"] == 1.0
 
+    @pytest.mark.parametrize("secret", [-1, -1.0, "-1"])
+    def test_a_test_whose_labels_are_all_minus_one_is_unlabelled(self, folder, caplog, secret):
+        """As the test of SST-2 in a table without the names of its classes."""
+        hidden = [{"text": "who knows", "label": secret}, {"text": "so good", "label": secret}]
+        task = load_task("classification", folder(train=GOOD, test=hidden))
+        assert [dict(item) for item in task.test] == [{"text": "who knows"}, {"text": "so good"}]
+        assert "test.jsonl: every label is -1, as where the truth is kept secret" in caplog.text
+        assert refused("classification", folder(train=GOOD, test=[*hidden, {"text": "x", "label": "other"}]))
+        named = folder(train=[*GOOD, {"text": "x", "label": -1}], test=hidden)
+        assert load_task("classification", named).test[0]["label"] == "-1"
+
 
 class TestFormats:
     def test_csv_and_tsv(self, tmp_path):
