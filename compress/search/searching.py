@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -206,6 +207,10 @@ class _Searching:
         if not known["at_least"] and known["p50_ms"] is not None:  # shape alone decides it
             costs = Costs(costs.bytes, costs.macs, costs.parameters, known["p50_ms"])
         difference = pair(result, self.teacher, self.budget.margin, self.budget.seed).difference
+        if math.isnan(difference.high):
+            reason = f"the {self.split} examples do not tell it from the teacher: {result.metric} has no interval there"
+            trials.drop(trial, reason, {"impossible": 1.0})
+            return
         facts: dict[str, Any] = {
             "costs": asdict(costs),
             "score": result.score,

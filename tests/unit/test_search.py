@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from compress.recipe import read_recipe
 from compress.recipe.from_yaml import recipe_from_plain
 from compress.search import search, search_page, searching
 from compress.search.budget import Budget, read_budget
-from compress.search.candidate import Candidate, possible
+from compress.search.candidate import Candidate, Costs, possible
 from compress.search.default_space import kept_layers, starts, template
 from compress.search.limit import limit_from_plain
 from compress.search.ranges import RANGE, points_of, range_problems, resolve
@@ -21,6 +22,7 @@ from compress.search.search_page import finals
 from compress.search.standing import Standing, Winner, front, nearest, ranked, winners
 from compress.technique import Inputs
 from eval.errors import UserError
+from eval.proof.paired_statistics import Interval
 from teachers.signals.model_teacher import ModelTeacher
 from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
@@ -241,6 +243,39 @@ def test_the_certificate_of_a_winner_knows_of_all_others(tmp_path, monkeypatch):
     found = ended.finish(SimpleNamespace(standings=lambda: standings, spent=lambda: 0.0))
     assert asked == [("a", [0.02]), ("b", [0.001])]
     assert [one.certificate for one in found.winners] == [tmp_path / key / "model.cert" for key in "ab"]
+
+
+def test_a_candidate_without_an_interval_falls_and_the_search_goes_on(tmp_path, monkeypatch):
+    trials_of = pytest.importorskip("compress.search.trials").Trials
+    nothing = SimpleNamespace(difference=Interval(0.0, float("nan"), float("nan")))
+    costs = Costs(bytes=5, macs=5, parameters=5)
+    stubs = {
+        "augmented": lambda *_: SimpleNamespace(inputs=SimpleNamespace(calibration=None)),
+        "student_of": lambda *_: None,
+        "run_shared": lambda *_: (None, []),
+        "exported": lambda *_, **__: None,
+        "costs_of": lambda *_, **__: costs,
+        "Runtime": lambda *_, **__: None,
+        "measure": lambda *_, **__: SimpleNamespace(score=0.0, metric="entity_f1"),
+        "pair": lambda *_: nothing,
+    }
+    for name, stub in stubs.items():
+        monkeypatch.setattr(searching, name, stub)
+    under_way = object.__new__(searching._Searching)
+    under_way.budget = budget(limits=["loss <= 1 point @ 95%"], optimise="bytes")
+    under_way.split, under_way.out, under_way.teacher = "select", tmp_path, None
+    under_way.prepared = SimpleNamespace(task=SimpleNamespace(splits={"select": ()}))
+    trials = trials_of(under_way.budget, tmp_path)
+    try:
+        job = trials.next()
+        for name, value in {"key": "a", "label": "a", "costs": asdict(costs)}.items():
+            job.trial.set_user_attr(name, value)
+        under_way._train(Candidate.of({"steps": ["prune.vocabulary"]}, under_way.budget), job, trials)
+        [found] = trials.standings()
+    finally:
+        trials.close()
+    assert (found.state, found.difference) == ("dropped", None)
+    assert "entity_f1 has no interval there" in found.dropped
 
 
 def test_verdicts_of_several_winners_hold_together():
