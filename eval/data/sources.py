@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -105,6 +106,13 @@ def _in_memory(data: Any, files: Mapping[str, str | Path]) -> dict[str, Source]:
         for split, found in rows.items()
         if found is None
     ]
+    wrong += [
+        f"data: {split}: names the column {str(name)!r} twice; give each column a name of its own"
+        for split, table in tables.items()
+        if is_frame(table)
+        for name, count in Counter(table.columns).items()
+        if count > 1
+    ]
     if files:
         wrong.append("files: belongs to data on disk; give the splits as {'train': ..., 'test': ...}")
     if wrong or not tables:
@@ -132,7 +140,7 @@ def _rows(table: Any) -> Callable[[], Iterator[Row]] | None:
     if is_dataset(table):
         return partial(read_dataset, table, "data")
     if is_frame(table):
-        return partial(_plain_rows, table.to_dict("records"))
+        return lambda: _plain_rows(table.to_dict("records"))
     return partial(_plain_rows, table) if is_rows(table) else None
 
 

@@ -35,6 +35,12 @@ def test_a_frame_with_named_columns_becomes_splits():
     assert (len(task.test), task.spec.labels, task.spec.max_length, task.source) == (1, ("bad", "good"), 32, "")
 
 
+def test_a_frame_that_names_a_column_twice_is_refused_as_a_file_is():
+    frame = pandas.DataFrame([["a warm film", "a cold film", "good"]], columns=["text", "text", "label"])
+    with pytest.raises(UserError, match="data: train: names the column 'text' twice; give each column a name of its"):
+        Task.from_pandas({"train": frame})
+
+
 def test_a_list_alone_is_validation_and_pairs_name_two_columns():
     rows = [{"claim": "Ann left.", "proof": "She is gone.", "y": str(number % 2)} for number in range(4)]
     task = Task.from_list(rows, text=("claim", "proof"), label="y")
