@@ -26,9 +26,9 @@ COMPARED_DOCUMENTS = 10
 class RankedDocuments(Kind):
     """Queries, the documents among which each is answered, and those that are relevant to it.
 
-    A query has ``id``, ``text``, ``corpus`` and, as its truth, ``relevant``, the grade of each judged document; one that
-    a rule perturbed (``eval.stress``) has the text that it had as ``asked``. Its prediction is ``ranking``, the ids of
-    the best documents, with their ``scores``; of an approximate search, ``exact`` is the ranking of the exact one.
+    A query has ``id``, ``text``, ``corpus`` and, as its truth, ``relevant``, the grade of each judged document; one
+    that a rule perturbed (``eval.stress``) has its text before that as ``asked``. Its prediction is ``ranking``, the
+    ids of the best documents, with their ``scores``; of an approximate search, ``exact`` is that of the exact one.
     """
 
     fields = ("id", "text", "corpus", "relevant")
