@@ -50,19 +50,31 @@ class TextEncoder:
         self.tokenizer = Tokenizer.from_str(text)
         self.tokenizer.no_padding()
         self._truncate()
-        self._writer = Tokenizer.from_str(self.source)
-        self._writer.no_padding()
-        if self.kind.writes:
-            self._writer.enable_truncation(settings.target_length)
         self._trees = self._sentence_trees() if settings.triples else None
 
     def _sentence_trees(self) -> SentenceTrees:
-        both = Tokenizer.from_str(_with_prefix_space(self.source)), Tokenizer.from_str(self.source)
-        for tokenizer in both:
-            tokenizer.no_padding()
-            tokenizer.no_truncation()
+        both = _without_cuts(_with_prefix_space(self.source)), _without_cuts(self.source)
         settings = self.settings
         return SentenceTrees(*both, settings.triples, settings.branches, settings.max_length, self.kind.words)
+
+    @cached_property
+    def _uncut(self) -> Tokenizer:
+        """A tokenizer that cuts nothing; how one cuts is never changed, for other threads may be encoding with it."""
+        return _without_cuts(self.source)
+
+    @cached_property
+    def _writer(self) -> Tokenizer:
+        """The tokenizer of texts that are written."""
+        found = _without_cuts(self.source)
+        found.enable_truncation(self.settings.target_length)
+        return found
+
+    @cached_property
+    def _cuts_both(self) -> Tokenizer:
+        """The tokenizer that cuts the longer text of a pair."""
+        found = _without_cuts(self.source)
+        found.enable_truncation(self.settings.max_length, direction=self.settings.truncation_side)
+        return found
 
     def _truncate(self) -> None:
         settings = self.settings
@@ -156,6 +168,8 @@ class TextEncoder:
         texts = {
             place: text for place, one in enumerate(examples) if (text := self.kind.expected_text(one)) is not None
         }
+        if not texts:
+            return features
         ids = dict(zip(texts, self._writer.encode_batch_fast(list(texts.values())), strict=True))
         for feature in features:
             if feature.example in ids:
@@ -208,11 +222,7 @@ class TextEncoder:
         try:
             return self.tokenizer.encode(*texts)
         except Exception:  # the library raises no narrower type
-            self.tokenizer.enable_truncation(self.settings.max_length, direction=self.settings.truncation_side)
-            try:
-                return self.tokenizer.encode(*texts)
-            finally:
-                self._truncate()
+            return self._cuts_both.encode(*texts)
 
     def spans(self, example: Mapping[str, Any]) -> list[tuple[int, int, int] | None]:
         """Return where each token of an input stands: which text it is of, from 0, and its (start, end) characters.
@@ -229,12 +239,8 @@ class TextEncoder:
         return [*spans, *[None] * (len(feature.ids) - feature.of_text)]
 
     def _short_questions(self, questions: list[str]) -> list[str]:
-        self.tokenizer.no_truncation()
-        try:
-            encodings = self.tokenizer.encode_batch(questions, add_special_tokens=False)
-            return [self._short(text, encoding) for text, encoding in zip(questions, encodings, strict=True)]
-        finally:
-            self._truncate()
+        encodings = self._uncut.encode_batch(questions, add_special_tokens=False)
+        return [self._short(text, encoding) for text, encoding in zip(questions, encodings, strict=True)]
 
     def _short(self, text: str, encoding: Any) -> str:
         most = self._room(2) // 2
@@ -242,7 +248,7 @@ class TextEncoder:
         while len(encoding.offsets) > most:
             end = encoding.offsets[most - 1][1]
             text = text[: min(end, len(text) - 1)]
-            encoding = self.tokenizer.encode(text, add_special_tokens=False)
+            encoding = self._uncut.encode(text, add_special_tokens=False)
         return text
 
     def collate(self, features: Sequence[Feature], multiple_of: int = 1) -> Inputs:
@@ -305,6 +311,14 @@ class TextEncoder:
     def place(self, tokens: int, length: int) -> slice:
         """Return where the ``tokens`` of a row stand among ``length`` padded places."""
         return slice(length - tokens, length) if self.settings.pad_side == "left" else slice(0, tokens)
+
+
+def _without_cuts(text: str) -> Tokenizer:
+    """Return the tokenizer of a text as ``tokenizer.json`` holds it, which neither cuts nor pads."""
+    found = Tokenizer.from_str(text)
+    found.no_padding()
+    found.no_truncation()
+    return found
 
 
 def _with_prefix_space(text: str) -> str:

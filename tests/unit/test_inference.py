@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,14 @@ def same(arrays, expected):
     assert set(arrays) <= set(expected)
     for name, values in arrays.items():
         np.testing.assert_array_equal(values, np.array(expected[name]), err_msg=name)
+
+
+def threads_agree(own, several):
+    """Several threads encode the same examples as one does."""
+    expected = [own.encode(examples) for examples in several]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(own.encode, several * 30))
+    assert found == expected * 30
 
 
 class TestParityWithTransformers:
@@ -199,6 +208,14 @@ class TestShortening:
         assert features[1].ids == [2, *ids("bob bob bob"), 3, *ids("in in in"), 3]
         if tight:
             assert features[2].ids == [2, *ids("bob bob bob"), 3, *ids("in in in"), 3]
+
+    def test_threads_may_share_an_encoder_of_questions(self):
+        example = {"question": "where is bob in oslo ? " * 4, "context": "ann lives in rome . " * 9}
+        threads_agree(encoder("qa", max_length=16, stride=4), [[example] * 40])
+
+    def test_threads_may_share_an_encoder_of_pairs(self):
+        usual, odd = {"text_a": "ann " * 20, "text_b": "in " * 9}, {"text_a": "ann", "text_b": "in " * 40}
+        threads_agree(encoder(max_length=16, pair=True, truncation="only_first"), [[usual] * 40, [odd] * 40])
 
     def test_no_room_at_all(self):
         tokenizer = tiny_tokenizer("roberta").backend_tokenizer
