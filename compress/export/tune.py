@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compress.export.default_int8 import calibrating, default_forms
-from compress.export.folder import ExportReport, export, write_manifest
+from compress.export.folder import ExportReport, export, occupied, write_manifest
 from compress.export.runtime.answering import Runtime, default_threads
 from compress.export.runtime.manifest import MANIFEST
 from compress.export.targets.target import Target
@@ -127,10 +127,13 @@ def tune(
         made_from: Digest of all that decides the export, which its manifest keeps.
 
     Raises:
-        UserError: If the goal is not known, there are no examples, or no labels for a score.
+        UserError: If the folder holds something else, the goal is not known, there are no examples, or no labels for a
+            score.
         CompressError: If no variant agrees well enough.
     """
     examples = task.select
+    if problems := occupied(Path(folder)):
+        raise UserError(*problems)
     if goal not in ORDERS:
         raise UserError(f"tune: got {goal!r}{did_you_mean(goal, ORDERS)}")
     measured = tuned_targets()

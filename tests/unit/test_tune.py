@@ -125,3 +125,14 @@ def test_without_examples_there_is_nothing_to_measure(model_and_task, tmp_path):
     task.splits["validation"] = task.validation[:0]
     with pytest.raises(UserError, match="there are no examples to choose on"):
         tune(model, tmp_path / "x", task)
+
+
+def test_a_folder_that_is_no_export_is_not_replaced(model_and_task, tmp_path, monkeypatch):
+    model, task = model_and_task
+    monkeypatch.setattr(module, "VARIANTS", {"fp32": module._float})
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="is there already and no export"):
+        tune(model, tmp_path, task, **SHORT)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    for _ in range(2):  # an earlier export is
+        tune(model, tmp_path / "x", task, **SHORT)
