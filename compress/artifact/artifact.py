@@ -139,7 +139,18 @@ class Artifact(TaskModel):
         return replace(made, folder=None, lineage=(*self.lineage, record))
 
     def save(self, folder: str | Path) -> Path:
-        """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed."""
+        """Write a Hugging Face folder with ``lineage.json`` and a model card; beside, then renamed.
+
+        Args:
+            folder: A new or empty folder, or one of a model, which is replaced.
+
+        Raises:
+            UserError: If the folder holds something else.
+            CompressError: If the disk refuses; the old folder stays.
+        """
+        place = Path(folder)
+        if place.exists() and not _may_be_replaced(place):
+            raise UserError(f"{folder}: is there already and no model; choose another folder or remove it")
         return write(self, self.lineage, folder)
 
     def push_to_hub(
@@ -274,3 +285,8 @@ def made_without_head(model: TaskModel) -> str:
 
 def _headless(source: str | Path, made_for: str, kind: str) -> str:
     return f"{source}: is {made_for}, without a trained head for {kind}; fine-tune it first, with compress teach"
+
+
+def _may_be_replaced(place: Path) -> bool:
+    """Whether what stands in the place of a model is an empty folder, or one of a model."""
+    return place.is_dir() and (not any(place.iterdir()) or (place / "config.json").is_file() or is_artifact(place))

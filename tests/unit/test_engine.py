@@ -175,6 +175,20 @@ def test_a_saved_artifact_reloads_bit_for_bit_in_a_fresh_process(teacher, inputs
     assert np.allclose(np.load(folder / "out.npy"), own, atol=1e-6)
 
 
+def test_saving_replaces_models_alone(teacher, tmp_path):
+    artifact = Artifact.from_model(teacher)
+    (tmp_path / "work").mkdir()
+    thesis, note = tmp_path / "work" / "thesis.txt", tmp_path / "note.txt"
+    for file in (thesis, note):
+        file.write_text("years of work")
+    for place in (thesis.parent, note):
+        with pytest.raises(UserError, match="is there already and no model"):
+            artifact.save(place)
+    assert (thesis.read_text(), note.read_text()) == ("years of work",) * 2
+    for _ in range(2):
+        artifact.save(tmp_path / "model")
+
+
 def test_saving_replaces_only_when_all_is_written(teacher, tmp_path, monkeypatch):
     artifact = Artifact.from_model(teacher)
     folder = artifact.save(tmp_path / "model")
