@@ -122,7 +122,7 @@ def of_table(
             if header:
                 yield _csv_line(values)
                 header = False
-            yield _csv_line(values.values()) if as_csv else json.dumps(values, ensure_ascii=False).encode() + b"\n"
+            yield _csv_line(values.values()) if as_csv else _as_json(values).encode() + b"\n"
 
 
 def _told_beside(kind: Kind, columns: Iterable[str], texts: Collection[str]) -> tuple[str, ...]:
@@ -133,6 +133,11 @@ def _told_beside(kind: Kind, columns: Iterable[str], texts: Collection[str]) -> 
 
 def _csv_line(cells: Iterable[Any]) -> bytes:
     written = io.StringIO()
-    plain = (json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell for cell in cells)
+    plain = (_as_json(cell) if isinstance(cell, list | dict) else cell for cell in cells)
     csv.writer(written, lineterminator="\n").writerow(plain)
     return written.getvalue().encode()
+
+
+def _as_json(value: Any) -> str:
+    """Return a value as JSON; what that has no form for, such as a date, as a text."""
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,6 +1,8 @@
 """Predictions for tables and by model folders; lines through exports are tested with the exports."""
 
 import csv
+import datetime
+import decimal
 import json
 
 import pandas
@@ -94,6 +96,21 @@ def test_mistakes(call, place, export, table, tmp_path):
         assert f"{name}: is empty; {cure}" in err
 
 
+def test_dates_and_numbers_of_a_table_come_back(tmp_path):
+    day, price = datetime.date(2020, 1, 31), decimal.Decimal("1.50")
+    rows = pandas.DataFrame({"text": ["a film"], "day": [day], "days": [[day]], "price": [price]})
+    rows.to_parquet(tmp_path / "films.parquet")
+
+    def answer(examples):
+        return (b"{}" for _ in examples)
+
+    given = (tmp_path / "films.parquet", "classification", False, (), answer)
+    (line,) = of_table(*given, as_csv=False)
+    assert json.loads(line) == {"text": "a film", "day": "2020-01-31", "days": ["2020-01-31"], "price": "1.50"}
+    _, line = of_table(*given, as_csv=True)
+    assert line.decode() == 'a film,2020-01-31,"[""2020-01-31""]",1.50\n'
+
+
 def test_the_name_of_a_file_is_no_text_to_answer(call, place, export, table, monkeypatch):
     said = f"{table}: is a file; give it with --file, or, if the name itself is the text, on standard input\n"
     for model in (export, place / "teacher"):
@@ -117,6 +134,8 @@ def test_a_file_of_json_lines_holds_objects_alone(call, export, tmp_path):
     ):
         assert said in err
     assert "films.jsonl:5" not in err, "a line without a word is left out"
+    (tmp_path / "FILMS.JSONL").write_text("\n".join(lines), encoding="utf-8")
+    assert call("predict", export, "--file", tmp_path / "FILMS.JSONL")[2] == err.replace("films.jsonl", "FILMS.JSONL")
     (tmp_path / "films.jsonl").write_text("{not json\n" * 30, encoding="utf-8")
     err = call("predict", export, "--file", tmp_path / "films.jsonl")[2]
     assert (err.count("is not JSON"), "and 10 more" in err) == (20, True)
