@@ -25,7 +25,9 @@ def predict(
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Lines to answer.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option(help="Lines (.jsonl: JSON objects), or a table (.csv, .tsv, .parquet); else standard input."),
+        typer.Option(
+            help="Lines (.jsonl: JSON objects) or a table (.csv, .tsv, .parquet), maybe .gz; else standard input."
+        ),
     ] = None,
     text: Annotated[
         list[str] | None,
@@ -116,11 +118,12 @@ def _opened(model: Path, processes: int, **how: Any) -> tuple[tuple[str, bool], 
 def _lines(file: Path | None, opened: ExitStack, kind: str, pair: bool) -> Iterator[str | dict[str, Any]]:
     from compress.export.runtime.given_example import file_items
     from compress.export.runtime.program import read_lines
+    from eval.files.unpacked import open_unpacked
 
     if file is None or str(file) == "-":
         return read_lines(sys.stdin.buffer)
     try:
-        return file_items(str(file), read_lines(opened.enter_context(file.open("rb"))), kind, pair)
+        return file_items(str(file), read_lines(opened.enter_context(open_unpacked(file))), kind, pair)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
 

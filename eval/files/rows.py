@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from eval.errors import UserError
+from eval.files.unpacked import open_unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def text_lines(path: Path) -> Iterator[tuple[str, str | None]]:
     Raises:
         UserError: The file begins as UTF-16 does, of which no line could be read.
     """
-    with _opened(path) as file:
+    with open_unpacked(path) as file:
         for number, line in enumerate(file, start=1):
             if number == 1 and line.startswith(UTF16):
                 raise UserError(f'{path}: is UTF-16, as spreadsheets save "Unicode text"; save the file as UTF-8')
@@ -50,16 +50,12 @@ def text_lines(path: Path) -> Iterator[tuple[str, str | None]]:
 
 def is_windows_1252(path: Path) -> bool:
     """Whether a file that is not UTF-8 can be Windows-1252, in which spreadsheets save tables in many countries."""
-    with _opened(path) as file:
+    with open_unpacked(path) as file:
         try:
             file.read().decode("cp1252")
         except UnicodeDecodeError:
             return False
     return True
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

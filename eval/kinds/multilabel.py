@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from eval.examples import TEXT, TEXTS, Answer, Array, Asks, Example, Feature, Reads
 from eval.kinds.kind import Kind
-from eval.kinds.values import BadItemError, LabelReader, shown
+from eval.kinds.values import BadItemError, LabelReader, shown, written_list
 from eval.metrics import label_sets, scorers
 from eval.metrics.label_thresholds import best_thresholds
 from eval.metrics.scorers import Metric, Values
@@ -217,15 +216,14 @@ def _margins(settings: Reads, logits: Array) -> Array:
 
 
 def _separated(text: str, known: Sequence[str]) -> Any:
-    """Return the labels in a text: one alone, several with a separator, or a list as Python or JSON writes it."""
+    """Return the labels in a text: one alone, several with a separator, or a list as ``written_list`` reads it."""
     text = text.strip()
     if not text or text in known:
         return [text] if text else []
+    if (found := written_list(text)) is not None:
+        return found
     if text.startswith("[") and text.endswith("]"):
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            text = text[1:-1]
+        text = text[1:-1]
     separator = next((one for one in SEPARATORS if one in text), None)
     return [part.strip() for part in text.split(separator) if part.strip()] if separator else [text]
 

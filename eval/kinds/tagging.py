@@ -11,7 +11,7 @@ import numpy as np
 from eval.errors import quantity
 from eval.examples import IGNORED, Answer, Array, Asks, Example, Feature, Reads
 from eval.kinds.kind import Kind
-from eval.kinds.values import BadItemError, LabelReader, shown
+from eval.kinds.values import BadItemError, LabelReader, shown, written_list
 from eval.metrics import scorers
 from eval.metrics.scorers import Metric, Values
 
@@ -55,10 +55,12 @@ class Tagging(Kind):
         """Return None: there is one form alone."""
         del example
 
-    def parsed(self, name: str, cell: str, values: Mapping[str, Any]) -> list[str]:
-        """Return the words or tags of a cell, split at white space."""
-        del name, values
-        return cell.split()
+    def parsed(self, name: str, cell: str, values: Mapping[str, Any]) -> list[Any]:
+        """Return the words or tags of a cell: a list as ``written_list`` reads it, or what white space divides."""
+        del values
+        found = written_list(cell)
+        numbers = name == self.truth  # the tags of a data set may be numbers
+        return found if found is not None and (numbers or all(isinstance(one, str) for one in found)) else cell.split()
 
     def read_truth(self, value: Any, example: Example, labels: LabelReader) -> list[str]:
         """Return a tag for each word."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import io
 import math
+import tokenize
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,6 +137,34 @@ def written_number(cell: str) -> Any:
         return float(cell)
     except ValueError:
         return cell
+
+
+def written_list(cell: str) -> list[Any] | None:
+    """Return the strings and numbers of a list as Python, JSON or NumPy writes it; None if a cell is none.
+
+    Examples:
+        >>> written_list("['EU', 'rejects']"), written_list("['EU' 'rejects']"), written_list('[1 -0.5]')
+        (['EU', 'rejects'], ['EU', 'rejects'], [1, -0.5])
+        >>> written_list("EU rejects"), written_list("[EU] rejects [it]")
+        (None, None)
+    """
+    text = cell.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    found: list[Any] = []
+    sign = ""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text[1:-1].replace("\n", " ")).readline):
+            if token.type in (tokenize.STRING, tokenize.NUMBER):
+                found.append(ast.literal_eval(sign + token.string))
+                sign = ""
+            elif token.string == "-" and not sign:
+                sign = "-"
+            elif sign or token.string.strip() not in ("", ","):
+                return None
+    except (tokenize.TokenError, SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    return found if not sign and all(isinstance(one, str | int | float) for one in found) else None
 
 
 def shown(value: Any) -> str:

@@ -209,6 +209,28 @@ class TestFormats:
         task = load_task("tagging", tmp_path, on_bad="skip")
         assert task.train[0] == {"tokens": ["Ann", "left", "."], "tags": ["B-PER", "O", "O"]}
 
+    @pytest.mark.parametrize(
+        "cells",
+        [
+            """"['Ann', ""isn't"", '[in]']","['B-PER', 'O', 'O']"\n""",  # as pandas writes lists
+            """"['Ann' ""isn't""\n '[in]']",['B-PER' 'O' 'O']\n""",  # and arrays of a parquet file
+            """"[""Ann"", ""isn't"", ""[in]""]","[""B-PER"", ""O"", ""O""]"\n""",
+            """Ann isn't [in],B-PER O O\n""",
+        ],
+    )
+    def test_lists_in_the_cells_of_a_table(self, cells, tmp_path):
+        (tmp_path / "train.csv").write_text("tokens,tags\n" + cells)
+        (example,) = load_task("tagging", tmp_path).train
+        assert example == {"tokens": ["Ann", "isn't", "[in]"], "tags": ["B-PER", "O", "O"]}
+
+    def test_numbers_as_tags_and_words_in_brackets(self, tmp_path):
+        (tmp_path / "train.csv").write_text("tokens,tags\n\"['Ann' 'left']\",[1 0]\n[1 2],0 0\n")
+        task = load_task("tagging", tmp_path, metric="token_accuracy")
+        assert [dict(item) for item in task.train] == [
+            {"tokens": ["Ann", "left"], "tags": ["1", "0"]},
+            {"tokens": ["[1", "2]"], "tags": ["0", "0"]},
+        ]
+
     def test_paragraphs_of_text(self, tmp_path):
         (tmp_path / "train.txt").write_text("one\ntwo\n\nthree\n")
         task = load_task("masked-lm", tmp_path)

@@ -52,6 +52,7 @@ FORMS = {
     "commas": [{"labels": "love, joy"}, {"labels": "anger"}, {"labels": ""}],
     "bars": [{"emotions": "joy|love"}, {"emotions": "anger"}, {"emotions": " "}],
     "python": [{"labels": "['love', 'joy']"}, {"labels": '["anger"]'}, {"labels": "[]"}],
+    "numpy": [{"labels": "['love' 'joy']"}, {"labels": "['anger']"}, {"labels": "[]"}],
     "columns": [
         {"anger": 0, "joy": 1, "love": 1, "likes": 7},
         {"anger": 1, "joy": 0, "love": 0, "likes": 0},

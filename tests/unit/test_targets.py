@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,6 +113,17 @@ def test_the_program_in_the_folder_needs_its_own_library_alone(target, tmp_path)
     page = (tmp_path / "out" / "README.md").read_text()
     assert f"pip install numpy tokenizers {library_of(target).package}" in page
     assert "opset 17" in page
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_threads_share_an_export(target, tmp_path):
+    _, examples, _ = written(target, tmp_path / "out")
+    runtime = Runtime(tmp_path / "out", threads=2)
+    some = [examples[place : place + 3 + place % 5] for place in range(20)]
+    alone = [runtime.predict(each).answers for each in some]
+    with ThreadPoolExecutor(4) as pool:
+        together = [each.answers for each in pool.map(runtime.predict, 5 * some)]
+    assert together == 5 * alone
 
 
 @pytest.mark.parametrize("target", HERE)

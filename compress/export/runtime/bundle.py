@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PARTS = (
     "eval.files.streams",
+    "eval.files.unpacked",
     "eval.one_line",
     "eval.files.full_disk",
     "eval.files.json_text",

@@ -103,7 +103,8 @@ def file_items(file: str, lines: Iterable[str], kind: str, pair: bool) -> Iterat
             f"or its rows as {JSON_LINES}; 'compress predict --file' of the toolkit reads tables"
         )
     empty = True
-    for item in _objects(file, lines, kind, pair) if file.lower().endswith(JSON_LINES) else lines:
+    objects = file.lower().removesuffix(".gz").endswith(JSON_LINES)
+    for item in _objects(file, lines, kind, pair) if objects else lines:
         empty = False
         yield item
     if empty:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from compress.export.runtime.answering import Runtime
 from compress.export.runtime.given_example import file_items, refuse_file_name
@@ -18,6 +19,7 @@ from compress.export.targets.library import ExportError
 from eval.examples import ROLES
 from eval.files.full_disk import full_disk
 from eval.files.streams import guard_streams
+from eval.files.unpacked import open_unpacked
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
@@ -59,7 +61,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         parser.error("give --threads or --processes, not both: each process has one thread")
     try:
         refuse_file_name(given.text)
-        with given.file.open("rb") if given.file else nullcontext(sys.stdin.buffer) as stream:
+        with open_unpacked(given.file) if given.file else nullcontext(sys.stdin.buffer) as stream:
             lines = given.text or read_lines(stream)
             if given.file:
                 lines = file_items(str(given.file), lines, *asked_of(folder))
@@ -100,14 +102,17 @@ def _processes(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def read_lines(stream: BinaryIO) -> Iterator[str]:
+def read_lines(stream: IO[bytes]) -> Iterator[str]:
     r"""Yield the lines of UTF-8 text; only ``\n`` and ``\r\n`` end a line.
 
     Raises:
-        ExportError: If a line is not UTF-8.
+        ExportError: If a line is not UTF-8, or a packed file ends before its end.
     """
-    for number, raw in enumerate(stream, start=1):
-        try:
+    number = 0
+    try:
+        for number, raw in enumerate(stream, start=1):
             yield raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ExportError(f"line {number}: not UTF-8 text (byte 0x{raw[error.start]:02x})") from error
+    except UnicodeDecodeError as error:
+        raise ExportError(f"line {number}: not UTF-8 text (byte 0x{error.object[error.start]:02x})") from error
+    except (EOFError, zlib.error) as error:
+        raise ExportError(f"after line {number}: the packed file is damaged ({error}); copy it again") from error

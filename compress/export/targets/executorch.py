@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 
 
 class ExecutorchEngine:
-    """ExecuTorch through its Python binding, which needs torch; on a device its C++ runtime does the same."""
+    """ExecuTorch through its Python binding, which needs torch; on a device its C++ runtime does the same.
+
+    A program answers one caller at a time, so threads that share an engine take turns.
+    """
 
     def __init__(self, file: Path, threads: int, spinning: bool) -> None:
+        import threading
+
         import executorch.kernels.quantized  # noqa: F401  (registers the 8-bit embedding)
         from executorch import runtime
 
         del threads, spinning
         self.session = runtime.Runtime.get().load_program(file).load_method("forward")
+        self.turn = threading.Lock()
         self.most = int(self.session.metadata.input_tensor_meta(0).sizes()[0])
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
@@ -38,7 +44,8 @@ class ExecutorchEngine:
         parts = []
         for first in range(0, rows, self.most):
             given = [torch.from_numpy(np.ascontiguousarray(a[first : first + self.most])) for a in inputs.values()]
-            parts.append([output.clone().numpy() for output in self.session.execute(given)])
+            with self.turn:
+                parts.append([output.clone().numpy() for output in self.session.execute(given)])
         return {str(place): np.concatenate(found) for place, found in enumerate(zip(*parts, strict=True))}
 
 

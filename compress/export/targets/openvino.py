@@ -34,6 +34,9 @@ class OpenVinoEngine:
 
     Networks of early exits run one after another, each on the rows that are not certain enough after the one before.
 
+    A request of OpenVINO answers one caller at a time, in memory that the next one writes over, so threads that share
+    an engine take turns.
+
     Attributes:
         session: OpenVINO's compiled model, the first of several.
         stated: The precision that the file states, ``bf16`` or ``f32``; files from before it was stated are ``f32``.
@@ -41,11 +44,12 @@ class OpenVinoEngine:
     """
 
     def __init__(self, file: Path, threads: int, spinning: bool, streams: int = 1) -> None:
+        import threading
         import warnings
 
         import openvino
 
-        self.file = file
+        self.file, self.turn = file, threading.Lock()
         core = openvino.Core()
         network = core.read_model(str(file))
         place = ["compress", "precision"]
@@ -77,10 +81,12 @@ class OpenVinoEngine:
     def for_threads(self, count: int) -> list[OpenVinoEngine]:
         """Return an engine for each of some threads that call them at once; they share the compiled networks."""
         import copy
+        import threading
 
         engines = [OpenVinoEngine(self.file, count, False, count)]
         while len(engines) < count:
             engines.append(copy.copy(engines[0]))
+            engines[-1].turn = threading.Lock()
             engines[-1].parts = [
                 (request.get_compiled_model().create_infer_request(), *names) for request, *names in engines[0].parts
             ]
@@ -88,6 +94,10 @@ class OpenVinoEngine:
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
         """Return the outputs by name; with early exits ``logits`` and the ``layers`` that each row ran through."""
+        with self.turn:
+            return self._run(inputs)
+
+    def _run(self, inputs: Inputs) -> dict[str, Array]:
         left = dict(inputs)
         speed = np.float32(left.pop("speed", self.speed))
         found = self.infer(0, left)

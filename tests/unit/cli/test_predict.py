@@ -3,6 +3,7 @@
 import csv
 import datetime
 import decimal
+import gzip
 import json
 
 import pandas
@@ -141,6 +142,11 @@ def test_a_file_of_json_lines_holds_objects_alone(call, export, tmp_path):
     assert (err.count("is not JSON"), "and 10 more" in err) == (20, True)
     (tmp_path / "films.jsonl").write_text("\n".join(lines[-2:]), encoding="utf-8")
     assert call("predict", export, "--file", tmp_path / "films.jsonl") == call("predict", export, "a film")
+    packed = gzip.compress("\n".join(lines[-2:]).encode())
+    (tmp_path / "films.jsonl.gz").write_bytes(packed)
+    assert call("predict", export, "--file", tmp_path / "films.jsonl.gz") == call("predict", export, "a film")
+    (tmp_path / "films.jsonl.gz").write_bytes(packed[:-9])
+    assert "the packed file is damaged" in call("predict", export, "--file", tmp_path / "films.jsonl.gz")[2]
     (tmp_path / "films.txt").write_text("\n".join(lines[:3]), encoding="utf-8")
     assert call("predict", export, "--file", tmp_path / "films.txt")[1].count("label") == 3, "lines may look like JSON"
 
