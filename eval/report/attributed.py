@@ -58,7 +58,7 @@ def _said(row: AttributionRow, model: str, reference: str, by: str) -> str:
     found = f"rank correlation {number(row.correlation.value, 2)}"
     if row.beyond is not None and row.beyond.low > 0:
         return f"By {row.method}, {model} weighs the {by} of a text like {reference}: {found}; random order has about 0"
-    return f"By {row.method}, that {model} and {reference} weigh the {by} of a text alike is not shown: {found}"
+    return f"By {row.method}, that {model} and {reference} weigh the {by} of a text alike is not established: {found}"
 
 
 def _ranged(found: Interval) -> str:

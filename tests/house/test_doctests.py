@@ -68,6 +68,7 @@ MODULES = (
     "eval.files.typed_json",
     "eval.generation.beam_search",
     "eval.generation.generating",
+    "eval.kinds.values",
     "eval.measurement",
     "eval.metrics.correlation",
     "eval.metrics.entities",

@@ -149,7 +149,7 @@ class TestTwoModels:
             "random order has about 0"
         ]
         assert said(none)[0].startswith(
-            "By integrated gradients, that student and teacher weigh the tokens of a text alike is not shown"
+            "By integrated gradients, that student and teacher weigh the tokens of a text alike is not established"
         )
         assert "miss 12.0% of the difference" in said(good, 0.12)[1]
         assert said(good, 0.01, ("why",))[1:] == ["why"]
