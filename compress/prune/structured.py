@@ -227,7 +227,7 @@ class StructuredPruning(Surgery):
         for kind in ("hidden", "embedding"):
             for path, kept in chosen[kind].items():
                 _cut_width(graph, kind, path, kept, axes)
-        if "hidden_size" in shape:
+        if "hidden_size" in shape and family_of(model).scaled_scores:
             scale = math.sqrt(shape["hidden_size"] / shape["heads"] / size)
             with torch.no_grad():
                 for path in chosen["attention"]:

@@ -14,6 +14,7 @@ from teachers.anatomy.axes import Axis, cut, split, tensor_axes
 from teachers.anatomy.encoder import (
     attention_width,
     embedding_parts,
+    family_of,
     first_position,
     layer_names,
     shape_of,
@@ -21,7 +22,8 @@ from teachers.anatomy.encoder import (
 
 RULE = (
     "kept are the hidden channels, heads, channels of a head and FFN neurons with the greatest product of the L2 norms "
-    "of all weights that run over them; queries are scaled by the root of the new over the old channels of a head"
+    "of all weights that run over them; queries are scaled by the root of the new over the old channels of a head, "
+    "where the family divides scores by that root"
 )
 
 
@@ -123,7 +125,8 @@ def _widths(model: Any) -> tuple[int | None, ...]:
 
 def _query_scale(source: Any, target: Any, keep: dict[str, torch.Tensor]) -> dict[str, float]:
     ratio = _head_size(target) / _head_size(source)
-    return {unit: math.sqrt(ratio) for unit in keep if unit.endswith(":q")} if ratio != 1 else {}
+    scaled = family_of(target).scaled_scores and ratio != 1
+    return {unit: math.sqrt(ratio) for unit in keep if unit.endswith(":q")} if scaled else {}
 
 
 def _head_size(model: Any) -> int:

@@ -58,6 +58,7 @@ GPT_NEO = replace(
     },
     head_numbers=("num_heads", "embed_dim"),
     plain_attention=False,
+    scaled_scores=False,
     layer_kinds="attention_layers",
     returns_pair=True,
     only={},

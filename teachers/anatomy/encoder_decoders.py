@@ -81,6 +81,7 @@ T5 = Family(
     post_norm=False,
     predicts_words=False,
     plain_attention=False,
+    scaled_scores=False,
     adds_mask=False,
     entry=("encoder.embed_tokens",),
     closing=("encoder.final_layer_norm",),

@@ -98,6 +98,7 @@ class Family:
             distance; empty where there is none. Heads at the same place of different layers share a column.
         adds_mask: Whether it also takes a mask ``[B, 1, 1, L]`` that is added to attention scores as it is.
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
+        scaled_scores: Whether the products of queries and keys are divided by the root of the channels of a head.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
         causal: Whether a token sees itself and those before it alone, so that the last one knows the whole text.
         time_first: Whether layers compute on ``[L, B, d]``.
@@ -146,6 +147,7 @@ class Family:
     adds_mask: bool = True
     entry: tuple[str, ...] = ("embeddings",)
     closing: tuple[str, ...] = ("pooler",)
+    scaled_scores: bool = True
     causal: bool = False
     time_first: bool = False
     two_streams: bool = False
