@@ -197,6 +197,7 @@ def _inherited(student: StudentShape, before: Any, after: Any) -> Iterator[str]:
             "init: width starts from a part of its weights, init: random from none"
         )
     if student.init == "width":
+        yield from _unlike_stacks(before, family_of(before))
         yield from _shared_keys(before, own, changed)
         yield from _wider(own, wanted, changed)
         yield from _wider_heads(attention_width(before) // own.heads, attention_width(after), own, wanted)
@@ -206,6 +207,19 @@ def _inherited(student: StudentShape, before: Any, after: Any) -> Iterator[str]:
         yield (
             f"student.max_positions: {wanted.max_positions}, and the teacher has {own.max_positions} to start from; "
             "at most that, init: random, or for long texts family: longformer, which repeats them"
+        )
+
+
+def _unlike_stacks(before: Any, family: Family) -> Iterator[str]:
+    pairs = family.follow.items() if family.decoder else ()
+    unlike = [(name, other) for name, other in pairs if getattr(before, name) != getattr(before, other)]
+    if unlike:
+        listed = ", ".join(
+            f"{name} {getattr(before, name)} ({other} {getattr(before, other)})" for name, other in unlike
+        )
+        yield (
+            f"student.init: with init: width both stacks shrink alike, and this teacher's decoder has other widths "
+            f"than its encoder: {listed}; use init: teacher and its widths, or init: random"
         )
 
 

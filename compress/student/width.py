@@ -53,10 +53,10 @@ def inherit(source: Any, target: Any) -> Inheritance:
 
     that is the product of the norms, in which no weight counts more than another for being larger. The best are kept,
     in their old order. Heads are judged by value and output weights, those of all layers together where they share
-    columns of one position bias (MPNet); the channels inside a kept head by query and key, and by value and output.
+    columns of one position bias (MPNet, T5); the channels inside a kept head by query and key, and by value and output.
     With d of D channels of a head left, queries are multiplied by sqrt(d / D), so that the kept part of each attention
-    score counts as before. Channels with a fixed frequency (rotary positions, sinusoids of XLNet) are
-    kept at even distances, which keeps the frequencies.
+    score counts as before; not in T5 and GPT-Neo, which divide no score by sqrt(d). Channels with a fixed frequency
+    (rotary positions, sinusoids of XLNet) are kept at even distances, which keeps the frequencies.
 
     A table with fewer positions than the target's is repeated.
 

@@ -5,10 +5,12 @@ axes that run over that unit. Units are named
 
 - ``hidden``: the channels of the residual stream, one choice for the whole model;
 - ``embedding``: the channels of factorised word embeddings;
-- ``heads``: the heads, where the layers share something by head (MPNet's bias); one choice for the whole model;
+- ``heads``: the heads, where the layers share something by head (the tables of distances of MPNet and T5); one choice
+  for the whole model;
 - ``position``: the channels of XLNet's fixed sinusoids;
 - ``<layer>:q``, ``<layer>:k``, ``<layer>:v``: the channels of all heads of a layer, head after head, of queries, keys,
-  and of values and what leaves the heads; the first two must be cut alike;
+  and of values and what leaves the heads; the first two must be cut alike. ``<layer>.cross:q`` … are those of a
+  decoder's attention to the encoder;
 - ``<layer>:ffn`` and, for MobileBERT's further networks, ``<layer>:ffn.0`` …: the neurons of a feed-forward network.
 """
 
@@ -20,7 +22,17 @@ from typing import Any
 
 import torch
 
-from teachers.anatomy.encoder import base_encoder, family_of, layer_names, layers, part_names, reshaped, shape_of
+from teachers.anatomy.encoder import (
+    base_encoder,
+    decoder_layer_names,
+    decoder_layers,
+    family_of,
+    layer_names,
+    layers,
+    part_names,
+    reshaped,
+    shape_of,
+)
 from teachers.anatomy.family import PART_AXES
 
 
@@ -59,7 +71,7 @@ def tensor_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
     # One channel of embeddings can always be built, twice the hidden size keeps every head whole.
     probes = {"hidden": 2 * shape.hidden_size, "embedding": 1}
     tried = {unit: _shapes_with(model, **{f"{unit}_size": probes[unit]}) for unit in sizes}
-    known = layer_axes(model)
+    known = layer_axes(model) | _decoder_axes(model)
     found = {}
     for name, size in _shapes(model).items():
         axes = {axis.dim: axis for axis in known.get(name, ())}
@@ -93,12 +105,30 @@ def layer_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
     for name, layer in dict(zip(layer_names(model), layers(model), strict=True)).items():
         for path, spec in family_of(model).tensors.items():
             found[f"{name}.{path}"] = _parse(spec, name)
-        for role, path in part_names(model, layer).items():
-            kind, _, number = role.partition(".")
-            if kind in PART_AXES:
-                axes = _parse(PART_AXES[kind], name, f".{number}" if number else "")
-                found[f"{name}.{path}.weight"] = axes
-                found[f"{name}.{path}.bias"] = tuple(axis for axis in axes if axis.dim == 0)
+        found |= _part_axes(model, name, layer)
+    return found
+
+
+def _decoder_axes(model: Any) -> dict[str, tuple[Axis, ...]]:
+    """Return the same of a decoder beside an encoder, and of the tables of distances that both stacks have in T5."""
+    found: dict[str, tuple[Axis, ...]] = {}
+    for name, layer in zip(decoder_layer_names(model), decoder_layers(model), strict=True):
+        found |= _part_axes(model, name, layer)
+    for name, _ in model.named_parameters(remove_duplicate=False) if found else ():
+        if name.endswith("relative_attention_bias.weight"):
+            found[name] = (Axis(1, ("heads",)),)
+    return found
+
+
+def _part_axes(model: Any, name: str, layer: Any) -> dict[str, tuple[Axis, ...]]:
+    found: dict[str, tuple[Axis, ...]] = {}
+    for role, path in part_names(model, layer).items():
+        kind, _, number = role.partition(".")
+        if kind in PART_AXES:
+            owner = f"{name}.cross" if kind.startswith("cross_") else name
+            axes = _parse(PART_AXES[kind], owner, f".{number}" if number else "")
+            found[f"{name}.{path}.weight"] = axes
+            found[f"{name}.{path}.bias"] = tuple(axis for axis in axes if axis.dim == 0)
     return found
 
 

@@ -55,6 +55,10 @@ PART_AXES: Mapping[str, str] = {
     "global_key": "k .",
     "global_value": "v .",
     "attention_output": ". v",
+    "cross_query": "q .",
+    "cross_key": "k .",
+    "cross_value": "v .",
+    "cross_output": ". v",
     "ffn_in": "ffn .",
     "ffn_gate": "ffn .",
     "ffn_up": "ffn .",
@@ -94,11 +98,11 @@ class Family:
         predicts_words: Whether transformers has a masked-language head for it.
         plain_attention: Whether attention scores are the scaled products of queries and keys, without terms for
             relative positions or rotation.
+        scaled_scores: Whether the products of queries and keys are divided by the root of the channels of a head.
         head_bias: Path from the encoder to a table ``[buckets, heads]`` of what all layers add to these products by
             distance; empty where there is none. Heads at the same place of different layers share a column.
         adds_mask: Whether it also takes a mask ``[B, 1, 1, L]`` that is added to attention scores as it is.
         entry: Paths from the encoder to what only the first layer's input passes through, those that exist.
-        scaled_scores: Whether the products of queries and keys are divided by the root of the channels of a head.
         closing: Paths from the encoder to what only the last layer's output passes through, those that exist.
         causal: Whether a token sees itself and those before it alone, so that the last one knows the whole text.
         time_first: Whether layers compute on ``[L, B, d]``.
@@ -143,11 +147,11 @@ class Family:
     projects_always: bool = False
     predicts_words: bool = True
     plain_attention: bool = True
+    scaled_scores: bool = True
     head_bias: str = ""
     adds_mask: bool = True
     entry: tuple[str, ...] = ("embeddings",)
     closing: tuple[str, ...] = ("pooler",)
-    scaled_scores: bool = True
     causal: bool = False
     time_first: bool = False
     two_streams: bool = False

@@ -1,11 +1,73 @@
 """Narrower networks with an encoder and a decoder, and those that divide no attention score by its channels."""
 
+import copy
+
+import numpy as np
 import pytest
 import torch
 
 from compress.student.student import Student
-from teachers.anatomy.encoder import layer_parts, layers
-from tests.tiny import tiny_spec, tiny_taskmodel
+from compress.student.width import inherit
+from eval.errors import UserError
+from teachers.anatomy.axes import cut, tensor_axes
+from teachers.anatomy.encoder import attention_width, decoder_layers, layer_parts, layers, shape_of
+from teachers.taskmodel import TaskModel
+from tests.tiny import ENCODER_DECODERS, tiny_spec, tiny_task, tiny_taskmodel
+
+
+def answers(model):
+    inputs = model.encoder.collate(model.encoder.encode(tiny_task("seq2seq").train[:4]))
+    return model.forward(inputs)
+
+
+def reordered(model):
+    """Return a copy whose channels, heads and neurons stand in another order, everywhere alike."""
+    chance, network = torch.Generator().manual_seed(1), copy.deepcopy(model.model)
+    shape, axes = shape_of(network.config), tensor_axes(network)
+    heads, keep = {}, {}
+    for unit in sorted({unit for found in axes.values() for axis in found for unit in axis.units}):
+        layer, _, label = unit.partition(":")
+        if unit == "heads" or label in ("q", "k", "v"):
+            one = "all layers" if shape.max_positions is None else layer  # T5's tables give a column to each head
+            order = heads.setdefault(one, torch.randperm(shape.heads, generator=chance))
+            channels = torch.arange(attention_width(network.config)).view(shape.heads, -1)[order].flatten()
+            keep[unit] = order if unit == "heads" else channels
+        else:
+            size = shape.hidden_size if unit == "hidden" else shape.intermediate_size
+            keep[unit] = torch.randperm(size, generator=chance)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.copy_(cut(parameter, axes[name], keep).reshape(parameter.shape))
+    return TaskModel(network, model.tokenizer, model.task), keep
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_units_run_through_exactly_the_axes_named(family):
+    """Of a layer of the encoder q, k, v and the neurons, of the decoder those and q, k, v towards the encoder."""
+    model = tiny_taskmodel(family, tiny_spec("seq2seq"))
+    shape = shape_of(model.model.config)
+    other, keep = reordered(model)
+    assert len(keep) == 1 + (family == "t5") + 4 * shape.layers + 7 * shape.decoder_layers
+    np.testing.assert_allclose(answers(other), answers(model), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_a_narrower_student_is_the_teachers_whole_heads(family):
+    source = tiny_taskmodel(family, tiny_spec("seq2seq"))
+    built = Student(hidden_size=16, heads=2, intermediate_size=24, init="width").build(source)
+    assert inherit(source.model, built.model).new == []
+    for own, given in zip(decoder_layers(built.model), decoder_layers(source.model), strict=True):
+        new, old = layer_parts(built.model, own), layer_parts(source.model, given)
+        for role in ("value", "cross_value"):
+            rows, whole = (part[role].weight.view(heads, 8, -1) for part, heads in ((new, 2), (old, 4)))
+            taken = [[torch.isin(row, head).all() for head in whole] for row in rows]
+            assert [sum(map(bool, found)) for found in taken] == [1, 1]
+
+
+def test_stacks_of_unlike_widths_do_not_shrink_alike():
+    source = tiny_taskmodel("bart", tiny_spec("seq2seq"), decoder_ffn_dim=48)
+    with pytest.raises(UserError, match=r"other widths than its encoder: decoder_ffn_dim 48 \(encoder_ffn_dim 64\)"):
+        Student(hidden_size=16, heads=2, init="width").build(source)
 
 
 @pytest.mark.parametrize(
