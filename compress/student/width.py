@@ -56,7 +56,8 @@ def inherit(source: Any, target: Any) -> Inheritance:
     columns of one position bias (MPNet, T5); the channels inside a kept head by query and key, and by value and output.
     With d of D channels of a head left, queries are multiplied by sqrt(d / D), so that the kept part of each attention
     score counts as before; not in T5 and GPT-Neo, which divide no score by sqrt(d). Channels with a fixed frequency
-    (rotary positions, sinusoids of XLNet) are kept at even distances, which keeps the frequencies.
+    (rotary positions, sinusoids of XLNet; all hidden channels of Marian, to which sinusoids are added) are kept at even
+    distances, which keeps the frequencies. What no file holds, as those sinusoids, is what the target makes itself.
 
     A table with fewer positions than the target's is repeated.
 
@@ -74,6 +75,8 @@ def inherit(source: Any, target: Any) -> Inheritance:
     result = Inheritance()
     with torch.no_grad():
         for name, parameter in target.named_parameters():
+            if name in _unsaved(target):
+                continue
             if name not in given:
                 result.new.append(name)
                 continue
@@ -152,8 +155,10 @@ class _Choice:
         found = {}
         old, new = self.old, self.new
         if new.hidden_size < old.hidden_size:
-            found["hidden"] = _best(self.score(old.hidden_size, "hidden"), new.hidden_size)
-            found["position"] = _even_pairs(old.hidden_size, new.hidden_size)
+            even = _even_pairs(old.hidden_size, new.hidden_size)
+            best = _best(self.score(old.hidden_size, "hidden"), new.hidden_size)
+            found["hidden"] = even if _unsaved(self.source) else best
+            found["position"] = even
         if "embedding" in self.places and new.embedding_size != old.embedding_size:
             size, wanted = int(old.embedding_size or 0), int(new.embedding_size or 0)
             found["embedding"] = _best(self.score(size, "embedding"), wanted)
@@ -202,6 +207,11 @@ class _Choice:
         for unit in units:
             for tensor, axis, part in self.places[unit]:
                 yield split(tensor, axis)[part]
+
+
+def _unsaved(model: Any) -> frozenset[str]:
+    """Return the names of the parameters that no file of a model holds, for its width says them: Marian's sinusoids."""
+    return frozenset(getattr(model, "_keys_to_ignore_on_save", None) or ())
 
 
 def _best(scores: torch.Tensor, count: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from compress.student.width import inherit
 from eval.errors import UserError
 from teachers.anatomy.axes import cut, tensor_axes
 from teachers.anatomy.encoder import attention_width, decoder_layers, layer_parts, layers, shape_of
-from teachers.taskmodel import TaskModel
+from teachers.taskmodel import TaskModel, load_taskmodel, save_taskmodel
 from tests.tiny import ENCODER_DECODERS, tiny_spec, tiny_task, tiny_taskmodel
 
 
@@ -52,7 +52,8 @@ def test_units_run_through_exactly_the_axes_named(family):
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
-def test_a_narrower_student_is_the_teachers_whole_heads(family):
+def test_a_narrower_student_is_the_teachers_whole_heads_and_is_the_same_once_saved(family, tmp_path):
+    """Marian saves no positions: those of the file that is read again are sinusoids of the new width."""
     source = tiny_taskmodel(family, tiny_spec("seq2seq"))
     built = Student(hidden_size=16, heads=2, intermediate_size=24, init="width").build(source)
     assert inherit(source.model, built.model).new == []
@@ -62,6 +63,17 @@ def test_a_narrower_student_is_the_teachers_whole_heads(family):
             rows, whole = (part[role].weight.view(heads, 8, -1) for part, heads in ((new, 2), (old, 4)))
             taken = [[torch.isin(row, head).all() for head in whole] for row in rows]
             assert [sum(map(bool, found)) for found in taken] == [1, 1]
+    save_taskmodel(built, tmp_path)
+    assert np.array_equal(answers(load_taskmodel(tmp_path)), answers(built))
+
+
+def test_marian_keeps_its_frequencies():
+    source = tiny_taskmodel("marian", tiny_spec("seq2seq"))
+    built = Student(hidden_size=16, heads=2, init="width").build(source)
+    old, new = (one.model.model.decoder.embed_positions.weight for one in (source, built))
+    assert torch.equal(new, old[:, ::2])
+    old, new = (one.model.model.shared.weight for one in (source, built))
+    assert torch.equal(new, old[:, ::2])
 
 
 def test_stacks_of_unlike_widths_do_not_shrink_alike():
