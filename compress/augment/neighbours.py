@@ -75,7 +75,9 @@ def vectors_of_model(model: TaskModel) -> WordVectors:
 
 
 def vectors_of_file(path: str | Path) -> WordVectors:
-    """Read a text file with a word and its numbers on each line (GloVe's form; word2vec's first line is skipped).
+    """Read a text file with a word and its numbers on each line, as GloVe, word2vec and fastText write it.
+
+    The first line of the latter two is skipped, as are lines of words with blanks in them, which GloVe has.
 
     Raises:
         UserError: If the file cannot be read or is of another form.
@@ -86,11 +88,13 @@ def vectors_of_file(path: str | Path) -> WordVectors:
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
-                word, *numbers = line.split(" ")
+                word, *numbers = line.rstrip().split(" ")
                 if number == 1 and word.isdigit() and len(numbers) == 1:
                     continue
                 if len(words) == READ:
                     break
+                if rows and len(numbers) > len(rows[0]):
+                    continue
                 row = np.array(numbers, dtype=np.float32)
                 if rows and len(row) != len(rows[0]):
                     raise UserError(

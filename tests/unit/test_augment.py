@@ -307,6 +307,11 @@ class TestVectors:
         file.write_text("2 3\na 1 2 3\nb 1 2 4\n", encoding="utf-8")
         assert vectors_of_file(file).words == ["a", "b"]
 
+    def test_lines_may_end_in_a_blank_and_words_have_blanks(self, tmp_path):
+        file = tmp_path / "vectors.txt"
+        file.write_text("3 2\na 1 2 \n. . . 1 2 \nat one@two.org 1 2 \nb 2 1 \n", encoding="utf-8")
+        assert vectors_of_file(file).words == ["a", "b"]
+
     @pytest.mark.parametrize(
         ("text", "problem"),
         [("good 1 0\nbad 1\n", ":2: has 1 number,"), ("good x\n", "a word and its numbers"), ("", "holds no words")],
