@@ -102,7 +102,8 @@ def teach(
         kept = _teach(wanted, wanted.teacher, drawn, out)
     if is_first() and len(kept) == 1:
         if recipe is not None and wanted.steps:
-            say_next("compress", "run", recipe, *set_again(overrides))
+            shaped = [] if shape is None else [f"teacher.shape={{{shape}}}"]
+            say_next("compress", "run", recipe, *set_again([*overrides, *shaped]))
         elif wanted.task is not None and (words := _words_for(wanted.task)):
             say_next("compress", "init", *words, "--teacher", kept[0])
 

@@ -72,6 +72,13 @@ class TestTeach:
         assert code == 0, err
         again = f"compress run {path} --set teacher.finetune.batch_size=4 --set seed=7"
         assert again in err, "it finds this teacher, not another"
+        code, _, err = call("teach", "--recipe", path, "--shape", "layers: 1, heads: 2")
+        assert code == 0, err
+        assert f"compress run {path} --set 'teacher.shape={{layers: 1, heads: 2}}'" in err
+        set_alike = ("--set", "teacher.shape={layers: 1, heads: 2}")
+        code, _, err = call("teach", "--recipe", path, *set_alike)
+        assert code == 0, err
+        assert len(list((tmp_path / "home" / "teachers").iterdir())) == 2, "the same teacher is found"
 
     def test_a_shape_is_read_before_anything_is_learned_and_only_for_what_is_fine_tuned(self, call):
         path = ROOT / "compress" / "recipes" / "pretrain-albert.yaml"
