@@ -13,7 +13,6 @@ from teachers.anatomy.attention_heads import rotated_channels
 from teachers.anatomy.axes import Axis, cut, split, tensor_axes
 from teachers.anatomy.encoder import (
     attention_width,
-    embedding_parts,
     family_of,
     first_position,
     layer_names,
@@ -71,7 +70,7 @@ def inherit(source: Any, target: Any) -> Inheritance:
         keep = _Choice(source, axes, target).keep()
     scale = _query_scale(source, target, keep)
     given = dict(source.named_parameters())
-    positions: Any = embedding_parts(target).get("positions")
+    positions = family_of(target).embeddings.get("positions", "").rpartition(".")[2]
     result = Inheritance()
     with torch.no_grad():
         for name, parameter in target.named_parameters():
@@ -82,7 +81,7 @@ def inherit(source: Any, target: Any) -> Inheritance:
                 continue
             old = given[name]
             tensor = cut(old, axes.get(name, ()), keep, scale)
-            if positions is not None and parameter is positions.weight:
+            if positions and name.endswith(f"{positions}.weight"):  # a decoder has a table of its own
                 tensor = _with_rows(tensor, len(parameter), first_position(target.config))
             if tensor.numel() != parameter.numel():
                 result.new.append(name)

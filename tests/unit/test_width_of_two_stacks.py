@@ -76,6 +76,15 @@ def test_marian_keeps_its_frequencies():
     assert torch.equal(new, old[:, ::2])
 
 
+@pytest.mark.parametrize("init", ["teacher", "width"])
+def test_fewer_positions_cut_the_tables_of_both_stacks(init):
+    source = tiny_taskmodel("bart", tiny_spec("seq2seq"))
+    built = Student(max_positions=16, init=init).build(source)
+    for stack in ("encoder", "decoder"):
+        own, given = (one.model.model.get_submodule(stack).embed_positions.weight for one in (built, source))
+        assert torch.equal(own, given[: len(own)])
+
+
 def test_stacks_of_unlike_widths_do_not_shrink_alike():
     source = tiny_taskmodel("bart", tiny_spec("seq2seq"), decoder_ffn_dim=48)
     with pytest.raises(UserError, match=r"other widths than its encoder: decoder_ffn_dim 48 \(encoder_ffn_dim 64\)"):
