@@ -13,6 +13,7 @@ from teachers.anatomy.attention_heads import rotated_channels
 from teachers.anatomy.axes import Axis, cut, split, tensor_axes
 from teachers.anatomy.encoder import (
     attention_width,
+    decoder_layer_names,
     family_of,
     first_position,
     layer_names,
@@ -96,7 +97,7 @@ def inherit_outside(source: Any, target: Any) -> Inheritance:
 
     Taken are embeddings, what lies between them and the first layer, and the head: each tensor whose shape is the same.
     """
-    inside = tuple(f"{name}." for name in layer_names(target))
+    inside = tuple(f"{name}." for name in (*layer_names(target), *decoder_layer_names(target)))
     given = {name: parameter for name, parameter in source.named_parameters() if not name.startswith(inside)}
     result = Inheritance()
     with torch.no_grad():

@@ -85,6 +85,17 @@ def test_fewer_positions_cut_the_tables_of_both_stacks(init):
         assert torch.equal(own, given[: len(own)])
 
 
+def test_new_layers_are_new_in_both_stacks():
+    source = tiny_taskmodel("bart", tiny_spec("seq2seq"))
+    alike, fresh = (
+        Student(init=init, layers=2, decoder_layers=1).build(source).model for init in ("embeddings", "random")
+    )
+    for stack in (layers, decoder_layers):
+        for own, new in zip(stack(alike), stack(fresh), strict=True):
+            assert all(torch.equal(tensor, new.state_dict()[name]) for name, tensor in own.state_dict().items())
+    assert torch.equal(alike.model.shared.weight, source.model.model.shared.weight)
+
+
 def test_stacks_of_unlike_widths_do_not_shrink_alike():
     source = tiny_taskmodel("bart", tiny_spec("seq2seq"), decoder_ffn_dim=48)
     with pytest.raises(UserError, match=r"other widths than its encoder: decoder_ffn_dim 48 \(encoder_ffn_dim 64\)"):
