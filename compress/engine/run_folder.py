@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from compress.engine.provenance import is_of
@@ -105,7 +106,7 @@ def refuse_other_run(recipe: Recipe, out: Path, resume: bool) -> None:
     if earlier.strip() and _trained_part(earlier, mark) != _trained_part(recipe_to_yaml(recipe), mark):
         raise UserError(
             f"{out}: holds a run of another recipe (see {RECIPE_FILE} there); choose another --out; "
-            f"`compress run … --reuse {out}` takes over the steps that are the same; "
+            f"`compress run … --reuse {quote(str(out))}` takes over the steps that are the same; "
             f"only {', '.join(FREE)} may change here"
         )
     names = [f"{block.target}{kind}" for block in recipe.export for kind in ("", "-int8")]
