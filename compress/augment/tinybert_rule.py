@@ -46,14 +46,15 @@ class TinyBertRule:
 
     def fit(self, sentences: Sequence[Sentence]) -> Draw:
         """Find the candidates of every word; equal texts are looked at once."""
-        texts = {sentence.text: place for place, sentence in reversed(list(enumerate(sentences)))}
+        # Of a tagging task one text may be cut into words in two ways.
+        texts = {(one.words, one.gaps): place for place, one in reversed(list(enumerate(sentences)))}
         distinct = [sentences[place] for place in texts.values()]
         of_text = dict(zip(texts, self._candidates(distinct), strict=True))
 
         def draw(index: int, chance: Random) -> Sentence:
             sentence = sentences[index]
             words = list(sentence.words)
-            for place, others in of_text[sentence.text].items():
+            for place, others in of_text[sentence.words, sentence.gaps].items():
                 if chance.random() < self.replace:
                     words[place] = chance.choice(others)
             return sentence.with_words(words)

@@ -270,6 +270,11 @@ class TestTinyBert:
         list(augment(examples, tinybert, 20, seed=0))
         assert len(seen) == 2
 
+    def test_one_text_may_be_cut_into_words_in_two_ways(self, tinybert):
+        cut = [["good", "film", "book"], ["good film", "book"]]
+        found = list(augment([{"tokens": tokens, "tags": ["O"] * len(tokens)} for tokens in cut], tinybert, 5, seed=0))
+        assert {len(example["tokens"]) for example in found if example.get("source") == 1} == {2}
+
     def test_tagging_keeps_its_tags(self, tinybert):
         task = tiny_task("tagging", examples=5)
         found = list(augment(task.train, tinybert, 5, seed=0))
