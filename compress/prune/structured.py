@@ -68,7 +68,7 @@ class StructuredPruning(Surgery):
     """
 
     name: ClassVar[str] = "prune.structured"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reduces: ClassVar[frozenset[Measure]] = frozenset({"parameters", "nonzero", "bytes", "export_bytes", "macs"})
     requires: ClassVar[Mapping[Trait, str]] = {
         "linear_layers": "channels can only be cut where layers are ordinary linear ones; put it before",

@@ -19,6 +19,7 @@ from eval.cost.machine import bf16_is_fast, cpu_features
 from eval.data.arguments import unusual
 from eval.data.judging import with_train
 from eval.errors import UserError
+from eval.files.paths import from_anywhere
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from teachers.anatomy.encoder import layer_count
@@ -106,7 +107,7 @@ def shrink(
     answers = Answers(
         kind=task.spec.kind,
         data=str(place.resolve()),
-        teacher=str(model),
+        teacher=from_anywhere(model),
         finetune=False,
         layers=wanted,
         export={FASTEST: {}},

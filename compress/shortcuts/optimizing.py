@@ -23,6 +23,7 @@ from eval.data.arguments import unusual
 from eval.data.judging import RANGES, with_test
 from eval.data.loading import Task
 from eval.errors import CompressError, UserError
+from eval.files.paths import from_anywhere
 from eval.kinds.kind_registry import kind_of
 from eval.task import Examples, TaskSpec
 
@@ -97,7 +98,7 @@ def optimize(
             raise UserError(*problems)
         return _on_synthetic_texts(artifact, own.export, agreement)
     task, place, notes = given_data(artifact, data, text, label, with_test, own)
-    plain = _recipe(str(model), called, place, task.spec, margin, agreement)
+    plain = _recipe(from_anywhere(model), called, place, task.spec, margin, agreement)
     done, export, certified = own.finish(recipe_from_plain(plain | ({"track": track} if track else {}), called))
     found = next(result for result in done.results if result.name == FASTEST)
     chosen = _chosen(export)

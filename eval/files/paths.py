@@ -38,6 +38,14 @@ def user_path(given: str | Path) -> Path:
         ) from error
 
 
+def from_anywhere(given: str | Path) -> str:
+    """Return the absolute path of what is there, so that it is found from every folder; other names stay as they are.
+
+    Those are names of a model hub.
+    """
+    return str(Path(given).resolve()) if Path(given).exists() else str(given)
+
+
 def place_beside(folder: Path, end: str) -> Path:
     """Return the place beside a folder that has its whole name, dots included, and a further end."""
     folder = folder.resolve() if folder.name in ("", "..") else folder

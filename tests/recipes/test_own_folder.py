@@ -9,6 +9,7 @@ import pytest
 
 import compress.shortcuts.own_folder as own_folder
 from compress import optimize, shrink
+from compress.recipe import read_recipe
 from compress.shortcuts.labelled_data import given_data
 from eval.data.judging import with_train
 from eval.errors import UserError
@@ -58,6 +59,19 @@ def test_data_of_a_call_that_ran_nothing_is_replaced_and_else_is_kept(tmp_path):
     shutil.rmtree(out / "run")
     (out / "data" / "train.jsonl").write_text("{}\n")
     assert str(call(rows)) == f"runs/m-1l/data: {said}", "what the user changed is not written over"
+
+
+@pytest.mark.usefixtures("not_run")
+def test_a_call_goes_on_from_another_folder(tmp_path, monkeypatch):
+    rows, out = model(tmp_path / "m"), tmp_path / "runs" / "m-1l"
+    with pytest.raises(SeenError):
+        shrink("m", rows, layers=1)
+    begin(out)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    with pytest.raises(SeenError):
+        shrink("../m", rows, layers=1, out="../runs/m-1l")
+    assert read_recipe(out / "recipe.yaml").teacher.model == str(tmp_path / "m")
 
 
 @pytest.mark.usefixtures("not_run")
