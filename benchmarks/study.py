@@ -323,6 +323,8 @@ def table(study: Study, found: Mapping[str, Outcome]) -> str:
         notes.append(
             "Where a row has one seed, the interval of its difference holds for these models, not for training anew."
         )
+    if others := [row for row in found if any(_on_others(study, row, name, found) for name in study.baselines)]:
+        notes.append(f"Not compared, for the files of its examples are others: {', '.join(map(repr, others))}.")
     if notes:
         lines += ["", " ".join(notes)]
     return "\n".join([*lines, *not_measured(missing)])
@@ -349,13 +351,16 @@ def block(study: Study, found: Mapping[str, Outcome]) -> str:
 
 
 def _comparisons(study: Study, found: Mapping[str, Outcome]) -> dict[tuple[str, str], Comparison]:
-    """Return each row against each baseline, over the seeds that both have; those without an interval are left out."""
+    """Return each row against each baseline, over the seeds that both have.
+
+    Those without an interval, and those on other examples, are left out.
+    """
     known: dict[tuple[str, str], Comparison] = {}
     for row, outcome in found.items():
         for baseline in study.baselines:
             name = study.baseline_of(row, baseline)
             base = found.get(name)
-            if row == name or base is None:
+            if row == name or base is None or _on_others(study, row, baseline, found):
                 continue
             seeds = {result.training_seed for result in base.students}
             both = [result for result in outcome.students if result.training_seed in seeds]
@@ -365,6 +370,12 @@ def _comparisons(study: Study, found: Mapping[str, Outcome]) -> dict[tuple[str, 
                 if isfinite(one.p_value):
                     known[row, baseline] = one
     return known
+
+
+def _on_others(study: Study, row: str, baseline: str, found: Mapping[str, Outcome]) -> bool:
+    """Whether a row was measured on other examples than a baseline."""
+    both = [found.get(name) for name in (row, study.baseline_of(row, baseline))]
+    return len({result.digest for outcome in both if outcome is not None for result in outcome.students}) > 1
 
 
 def _cells(study: Study, row: str, outcome: Outcome, against: dict[tuple[str, str], str]) -> list[str]:

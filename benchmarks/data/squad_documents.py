@@ -37,6 +37,8 @@ def searched(
     chance, documents = random.Random(SEED), dict[str, dict[str, str]]()
     names = {name: "test" if name == "validation" and "test" not in articles else SPLITS[name] for name in articles}
     found: dict[str, list[Any]] = {"queries": [], **{judged: [] for judged in names.values()}}
+    chosen: list[tuple[str, dict[str, str], str]] = []
+    others: list[tuple[str, dict[str, str], str]] = []
     for name, judged in names.items():
         asked = []
         for article in articles[name]:
@@ -46,11 +48,13 @@ def searched(
                 document = documents.setdefault(text, own)
                 asked += [(question, document["_id"]) for question in paragraph["qas"]]
         drawn = chance.sample(range(len(asked)), min(questions, len(asked)))
-        others = sorted(set(range(len(asked))) - set(drawn)) if all_to_learn and name == "train" else []
-        for question, document_id in (asked[number] for number in [*drawn, *others]):
-            query = f"q{len(found['queries'])}"
-            found["queries"].append({"_id": query, "text": question["question"].strip()})
-            found[judged].append((query, document_id, 1))
+        chosen += [(judged, *asked[number]) for number in drawn]
+        if all_to_learn and name == "train":
+            others = [(judged, *asked[number]) for number in sorted(set(range(len(asked))) - set(drawn))]
+    for judged, question, document_id in [*chosen, *others]:  # so that those drawn have the same ids without the others
+        query = f"q{len(found['queries'])}"
+        found["queries"].append({"_id": query, "text": question["question"].strip()})
+        found[judged].append((query, document_id, 1))
     return {"corpus": list(documents.values()), **found}
 
 
