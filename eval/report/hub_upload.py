@@ -81,7 +81,10 @@ def upload_problems(
     if license is not None and not WORD.fullmatch(license):
         problems.append(f"--license: got {license!r}, must be an identifier such as apache-2.0 or mit")
     if constants.HF_HUB_OFFLINE:
-        problems.append("the hub is switched off by HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE; unset it to upload")
+        problems.append(
+            "the hub is switched off by HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE, or had no address here before; "
+            "unset them, or connect and start again, to upload"
+        )
     if not (token or get_token()):
         problems.append("there is no token for the hub; run: hf auth login, or set HF_TOKEN")
     return problems

@@ -186,7 +186,8 @@ def test_every_reason_is_said_at_once(folder, monkeypatch, capfd):
         f"{place}: names {folder}, a path of a machine; take it out before everybody can read it",
         "small: is no name of a repository such as user/name (it has no user or organisation)",
         "--license: got 'a b', must be an identifier such as apache-2.0 or mit",
-        "the hub is switched off by HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE; unset it to upload",
+        "the hub is switched off by HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE, or had no address here before; "
+        "unset them, or connect and start again, to upload",
         "there is no token for the hub; run: hf auth login, or set HF_TOKEN",
         "5 errors",
     ]
