@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from compress.augment.whole_words import SPARE, others_than, whole_words
 from eval.errors import UserError, quantity
 from eval.files.paths import user_path
+from eval.files.unpacked import open_unpacked
 from teachers.anatomy.encoder import word_embeddings
 from teachers.taskmodel import TaskModel
 
@@ -86,7 +87,7 @@ def vectors_of_file(path: str | Path) -> WordVectors:
     words: list[str] = []
     rows: list[Floats] = []
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        with io.TextIOWrapper(open_unpacked(path), encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 word, *numbers = line.rstrip().split(" ")
                 if number == 1 and word.isdigit() and len(numbers) == 1:
