@@ -332,7 +332,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A lesson that is bound already: its head may be an earlier stage's."""
+    """A training task that is bound already: its head may be an earlier stage's."""
 
     bound: BoundTask
 

@@ -134,7 +134,7 @@ def learn(
     folder: Path | None = None,
     identity: str = "",
 ) -> list[dict[str, Any]]:
-    """Train on one lesson or on several, whose students may share parts; see ``train`` for what is not said here."""
+    """Train on one training task or on several, whose students may share parts; the rest is as in ``train``."""
     training = training or Training()
     with seeded(seed):
         bound = [training_task.bind(seed) for training_task in training_tasks]
@@ -241,7 +241,7 @@ class _Loop:
                 pace.written(now, time.perf_counter())
 
     def _schedule(self) -> Iterator[tuple[int, BoundTask, list[int], bool]]:
-        """Yield (step, lesson, rows, whether an epoch ends that is scored), from the current step to the last."""
+        """Yield (step, training task, rows, whether a scored epoch ends), from the current step to the last."""
         an_epoch, every = len(self.batches), self.training.score_epochs
         step = self.train_state.step
         while step < self.total:

@@ -51,7 +51,7 @@ class Watching(Protocol):
 
 @dataclass
 class BoundTask:
-    """A lesson that is ready to be trained on.
+    """A training task that is ready to be trained on.
 
     Attributes:
         student: What is trained.
@@ -88,7 +88,7 @@ class TrainingTask:
         objective: What is minimised.
         validation: Scored after every epoch.
         teacher: Whose answers are compared with the student's.
-        name: Stands before the names of its losses and scores, where there are several lessons.
+        name: Stands before the names of its losses and scores, where there are several training tasks.
     """
 
     student: TaskModel

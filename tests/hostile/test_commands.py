@@ -424,7 +424,7 @@ OTHER: list[Case] = [
     Case("augment over a file", "augment data --rule bilstm --tagger data --out recipe.yaml", says="is there already"),
     Case("augment with a field of the other rule", f"{AUGMENT} --model model", says="model"),
     Case("teach of a recipe and flags", "teach --recipe recipe.yaml --base model", says="--base: the recipe says this"),
-    Case("teach of a recipe without a lesson", "teach --recipe recipe.yaml", says="nothing to teach"),
+    Case("teach of a recipe without a training task", "teach --recipe recipe.yaml", says="nothing to teach"),
     Case(
         "run over an earlier run of another recipe",
         "run recipe.yaml --out out --set seed=7",
