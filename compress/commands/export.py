@@ -226,7 +226,7 @@ def _tuning_problems(goal: str, to: str | None, int8: bool | None, data: str | N
     from compress.export.tune import ORDERS
 
     problems = [] if goal in ORDERS else [f"--tune: got {goal!r}{did_you_mean(goal, ORDERS)}"]
-    measured = tuned_targets()
+    measured = (*tuned_targets(), *tuned_targets(writes=True))
     if to not in (None, *measured):
         problems.append(f"--tune: measures variants of --to {' and '.join(measured)}, not of {to}")
     if int8 is not None:

@@ -90,7 +90,7 @@ def _ask(
     refuse_unnamed(data, task, columns)
     if teacher is None:
         teacher = str(_prompt("Which model is compressed (folder or hub name)?"))
-    facts = teacher_facts(teacher)
+    facts = teacher_facts(teacher, task)
     _refuse(kind_of(task), finetune, layers, int8, facts.get("layers"))
     if not _is_fine_tuned(kind_of(task)):
         finetune = False
@@ -119,12 +119,12 @@ def _refuse(kind: Kind, finetune: bool | None, layers: int | None, int8: bool | 
     Raises:
         UserError: With every one of them.
     """
-    problems = []
+    problems, whose = [], "the teacher's decoder" if kind.writes else "the teacher"
     if finetune and not _is_fine_tuned(kind):
         problems.append(f"--finetune: {kind.named} model is not fine-tuned on labels; leave it out")
     if layers is not None and not 1 <= layers <= (most or layers):
         problems.append(
-            f"--layers: got {layers}, must be {f'1 to {most}, the layers of the teacher' if most else '1 or more'}"
+            f"--layers: got {layers}, must be {f'1 to {most}, the layers of {whose}' if most else '1 or more'}"
         )
     if int8 and not kind.scored:
         problems.append(f"--int8: {kind.named} model has no export; leave it out")

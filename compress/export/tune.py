@@ -27,6 +27,7 @@ from eval.data.loading import Task
 from eval.errors import CompressError, UserError, did_you_mean
 from eval.files.json_text import read_json
 from eval.files.writing import atomic_folder
+from eval.kinds.kind_registry import kind_of
 from eval.measurement import measure
 from eval.progress.stages import stage, whole
 from eval.task import SELECT, Examples
@@ -136,7 +137,7 @@ def tune(
         raise UserError(*problems)
     if goal not in ORDERS:
         raise UserError(f"tune: got {goal!r}{did_you_mean(goal, ORDERS)}")
-    measured = tuned_targets()
+    measured = tuned_targets(kind_of(model.task.kind).writes)
     if unknown := [target for target in targets or () if target not in measured]:
         raise UserError(
             f"tune: variants for {', '.join(unknown)} are not measured, those for {' and '.join(measured)} are"

@@ -22,7 +22,7 @@ from eval.errors import UserError
 from eval.files.paths import from_anywhere
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
-from teachers.anatomy.encoder import layer_count
+from teachers.anatomy.encoder import decoder_layer_names, layer_count
 
 if TYPE_CHECKING:
     from eval.result import Result
@@ -71,7 +71,7 @@ def shrink(
     Args:
         model: A model folder that answers a task, or a hub name.
         data: Whatever ``eval.data.loading.load_task`` takes: a file, a folder, a DataFrame, ...
-        layers: Layers of the student; by default half of the model's.
+        layers: Layers of the student, or of its decoder where that writes the answer; by default half of the model's.
         unlabelled: A file of texts, one a line, that only the teacher answers.
         text: The column with the text; two for a pair. By default usual names are looked for.
         label: The column with the label, likewise.
@@ -86,7 +86,8 @@ def shrink(
         CompressError: If a training fails, no export answers as the student does, or the disk refuses.
     """
     artifact = Artifact.from_pretrained(str(model))
-    spec, has = artifact.task, layer_count(artifact.model)
+    spec = artifact.task
+    has = len(decoder_layer_names(artifact.model)) if kind_of(spec.kind).writes else layer_count(artifact.model)
     wanted = max(1, has // 2) if layers is None else layers
     problems = (
         [] if 1 <= wanted < max(2, has) else [f"layers: got {wanted}, the model has {has}; give fewer, at least 1"]

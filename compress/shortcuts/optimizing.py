@@ -176,14 +176,17 @@ def _recommended(found: Result, chosen: Trial, export: Path, following: str) -> 
 def _following(
     model: str, data: Any, text: str | Sequence[str] | None, label: str | None, artifact: Artifact, task: Task
 ) -> str:
-    """Return what makes the model itself smaller, and how long that would take; nothing for a single layer."""
+    """Return what makes the model itself smaller, and how long that would take.
+
+    Nothing for a single layer, nor where a teacher would first have to write every training text.
+    """
     from compress.engine.cost_plan import distilling_seconds
     from compress.shortcuts.recommendation import recommend
     from teachers.anatomy.encoder import layer_count
     from teachers.training.config import Training
 
     half = layer_count(artifact.model) // 2
-    if not half or kind_of(task.spec.kind).truth is None:
+    if not half or kind_of(task.spec.kind).truth is None or kind_of(task.spec.kind).writes:
         return ""
     learns = max(len(task.train), 6 * sum(map(len, task.splits.values())) // 10 if len(task.train) <= RANGES else 0)
     advice = recommend(task.spec.kind, half, 2 * half, learns, len(task.spec.labels) or None)

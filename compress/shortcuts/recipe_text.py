@@ -15,6 +15,9 @@ from eval.errors import UserError
 from eval.files.json_text import read_json
 from eval.kinds.kind_registry import kind_of, own_kinds
 
+ALL_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
+DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
+"""Fields of configs that say how many layers there are; T5's without the second kind has as many of each."""
 LINES = {".jsonl": 0, ".txt": 0, ".csv": 1, ".tsv": 1}
 """Files with an example a line -> lines of the head."""
 
@@ -28,7 +31,7 @@ class Answers:
         data: Folder, file or hub name of the data.
         teacher: Folder or hub name of the model to compress.
         finetune: Whether that model is a base that still has to learn the task.
-        layers: Layers of the student.
+        layers: Layers of the student; of its decoder where that writes the answer, as ``teacher_layers``.
         export: The target, and what is asked of it.
         teacher_layers: Layers of the teacher, if they are known.
         teacher_width: Its hidden size, likewise.
@@ -87,11 +90,17 @@ class Answers:
         return recommend(self.kind, self.layers, self.teacher_layers, self.examples, classes, self.quick)
 
 
-def teacher_facts(teacher: str) -> dict[str, Any]:
-    """Return what the config of a local model folder says, if anything: ``layers``, ``width``, ``trained``."""
+def teacher_facts(teacher: str, kind: str) -> dict[str, Any]:
+    """Return what the config of a local model folder says, if anything: ``layers``, ``width``, ``trained``.
+
+    Args:
+        teacher: Folder or hub name.
+        kind: Kind of task; the layers are those of the decoder where that writes the answer.
+    """
+    own = DECODER_LAYERS if kind_of(kind).writes else ()
     try:
         config = read_json(Path(teacher) / "config.json")
-        layers = config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer")
+        layers = next((config[name] for name in (*own, *ALL_LAYERS) if config.get(name)), None)
         width = config.get("hidden_size") or config.get("dim") or config.get("d_model") or config.get("n_embd")
         learned = [kind for kind in own_kinds() if kind.truth is not None]
         trained = any(kind.has_head(str(name)) for name in config.get("architectures") or () for kind in learned)
@@ -256,7 +265,7 @@ def _student(answers: Answers) -> str:
     precision = "  precision: bf16           # this processor has instructions for it; elsewhere leave it out\n"
     return f"""\
 # The student starts from layers of the teacher: a number takes them evenly spread, a list such as [0, 2, 5] names them.
-{why}student: {{from: teacher, layers: {layers}}}
+{why}student: {{from: teacher, {"decoder_layers" if kind_of(answers.kind).writes else "layers"}: {layers}}}
 
 {more}# For every step that trains; a step's own values win.
 training:
@@ -277,6 +286,7 @@ COMMENTS = {
     "temperature": "both logits are divided by it",
     "loss": "squared difference of the logits; kl compares probabilities",
     "of": "each is trained; the best on the examples that choose is kept",
+    "beams": "the teacher's beam search writes every training text anew, once",
     "alpha": "weight of the teacher; the rest goes to the labels",
 }
 """What is said beside a field of the step."""

@@ -26,7 +26,8 @@ class Recommendation:
     """A student and its training.
 
     Attributes:
-        layers: How many of the teacher's layers it starts from, evenly spread, or which.
+        layers: How many of the teacher's layers it starts from, evenly spread, or which; of its decoder's where that
+            writes the answer.
         technique: The step that trains it.
         settings: The step's fields.
         epochs: Passes over the examples.
@@ -76,10 +77,14 @@ def recommend(
         ('distill.best_of', 'distill.logits')
         >>> recommend("classification", 3, 6, classes=151, quick=True).settings
         {'temperature': 2.0, 'alpha': 0.5}
+        >>> recommend("seq2seq", 1, 3).technique
+        'distill.sequence'
     """
-    first = teacher_layers is not None and 3 * layers <= teacher_layers
+    writes = kind_of(kind).writes
+    first = not writes and teacher_layers is not None and 3 * layers <= teacher_layers
     epochs = _repeated(EPOCHS, examples)
     why = ["a third of the layers or fewer: the first ones"] if first else []
+    why += ["the decoder alone loses layers: it runs once a token, the encoder once a text"] if writes else []
     if epochs > EPOCHS:
         why.append(
             f"{examples:,} examples are few: {epochs} epochs, so that there are about {LEAST_UPDATES} optimizer steps"
@@ -121,6 +126,8 @@ def _step(kind: str, classes: int) -> dict[str, Any]:
     asked = kind_of(kind)
     if asked.truth is None:
         return {"technique": "distill.distilbert", "settings": {"temperature": 2.0}}
+    if asked.writes:
+        return {"technique": "distill.sequence", "settings": {"beams": 5}}
     if asked.vectors:
         return {"technique": "distill.embedding", "settings": {"mse": 0.0, "cosine": 1.0, "similarity": 1.0}}
     if asked.labelled and classes >= MANY_CLASSES:

@@ -21,6 +21,7 @@ from compress.shortcuts import recommendation
 from compress.shortcuts.recipe_text import Answers, recipe_text
 from eval.certificate.findings import Word
 from eval.errors import UserError
+from eval.files.json_text import read_json
 from teachers.taskmodel import save_taskmodel
 from tests.recipes.test_recipes import write_data
 from tests.tiny import tiny_task, tiny_taskmodel
@@ -259,6 +260,15 @@ def test_there_is_no_second_training_if_it_must_be_quick(tmp_path):
     (step,) = parse_recipe(recipe_text(many, "r.yaml")).steps
     assert [term.technique.name for block in step.of for term in block.terms] == ["distill.logits", "distill.labels"]
     assert step.of[0].terms[0].technique.loss == "kl", "many classes: soft targets"
+
+
+def test_a_model_that_writes_loses_layers_of_its_decoder(tmp_path):
+    rows = model(tmp_path / "m", kind="seq2seq", family="marian")
+    found = shrink("m", pandas.DataFrame(rows), layers=1)
+    recipe = read_recipe(found.recipe)
+    assert (recipe.student.decoder_layers, recipe.student.layers, recipe.steps[0].name) == (1, None, "distill.sequence")
+    assert read_json(found.export / "export.json")["target"] == "generator"
+    assert recheck(found.certificate, level=1).word is Word.VALID
 
 
 def searched(tmp_path, kind, splits=("train", "validation", "test")):

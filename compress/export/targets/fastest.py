@@ -24,6 +24,7 @@ class FastestTarget(Target):
     name = "fastest"
     summary = "The fastest target and number format that is installed here, measured on examples."
     needs = ("onnx", "onnxruntime")
+    writes = True
 
     def options(self) -> type[FastestBlock]:
         """Return the options of every target, and the goal."""

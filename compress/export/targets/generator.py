@@ -78,6 +78,7 @@ class GeneratorTarget(Target):
     needs = ("onnx", "onnxruntime")
     library = Library("ONNX Runtime", "onnxruntime", ("model.onnx",), CachedEngine, "encoder.onnx")
     writes = True
+    tuned = True
     try_it = "python {out}/predict.py {text}"
 
     def trial(self, kind: str) -> str:

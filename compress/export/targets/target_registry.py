@@ -67,6 +67,10 @@ def library_of(name: str) -> Library | None:
     return get_target(name).library if name in REGISTRY else None
 
 
-def tuned_targets() -> tuple[str, ...]:
-    """Return the names of the targets whose variants ``tune`` measures; broken ones are left out with a warning."""
-    return tuple(target.name for target in REGISTRY.loadable() if target.tuned)
+def tuned_targets(writes: bool = False) -> tuple[str, ...]:
+    """Return the names of the targets whose variants ``tune`` measures; broken ones are left out with a warning.
+
+    Args:
+        writes: Whether a text is written in answer to a text.
+    """
+    return tuple(target.name for target in REGISTRY.loadable() if target.tuned and target.writes == writes)
