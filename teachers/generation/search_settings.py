@@ -16,6 +16,10 @@ NEUTRAL: dict[str, Any] = {
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "diversity_penalty": 0.0,
+    "exponential_decay_length_penalty": None,
+    "sequence_bias": None,
+    "do_sample": False,
+    "early_stopping": False,
     "min_length": 0,
     "min_new_tokens": 0,
     "forced_bos_token_id": None,
@@ -25,6 +29,8 @@ NEUTRAL: dict[str, Any] = {
     "begin_suppress_tokens": None,
 }
 """Settings of transformers' ``generate`` that the search of a task does not have -> the value that changes nothing."""
+KEPT = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+"""What of a model's own settings says no search."""
 
 
 def tell_unfollowed(network: Any, task: TaskSpec, source: str) -> None:
@@ -59,11 +65,20 @@ def tell_unfollowed(network: Any, task: TaskSpec, source: str) -> None:
 def write_search(network: Any, task: TaskSpec) -> None:
     """Let ``generate`` of transformers search as the task does, once the network is saved; in place.
 
-    What is not followed is set to what changes nothing, so that the folder writes the texts that were measured.
+    Nothing else that a model's own settings asked for is left, so the folder writes the texts that were measured, and
+    transformers finds no two of them that do not go together, with which it saves none.
     """
+    from transformers import GenerationConfig
+
     said = getattr(network, "generation_config", None)
     if said is None or not kind_of(task.kind).writes:
         return
-    wanted = NEUTRAL | {"num_beams": task.beams, "length_penalty": task.length_penalty}
-    for name, value in (wanted | {"max_new_tokens": task.target_length, "do_sample": False}).items():
-        setattr(said, name, value)
+    beams = {"length_penalty": task.length_penalty} if task.beams > 1 else {}
+    network.generation_config = GenerationConfig(
+        **{name: getattr(said, name, None) for name in KEPT},
+        num_beams=task.beams,
+        max_new_tokens=task.target_length,
+        do_sample=False,
+        early_stopping=False,
+        **beams,
+    )

@@ -323,3 +323,24 @@ def test_a_saved_folder_says_its_search_and_one_with_another_is_told_of(family, 
     (tmp_path / "generation_config.json").write_text(json.dumps(said | changes))
     load_taskmodel(tmp_path)
     assert "says no_repeat_ngram_size 3, forced_bos_token_id 5, num_beams 4, and texts are written by" in caplog.text
+
+
+@pytest.mark.parametrize("own", [{"early_stopping": True}, {"do_sample": True, "temperature": 0.7}])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_base_with_a_search_of_its_own_is_saved_with_that_of_the_task(own, beams, task, tmp_path, caplog):
+    spec = task.spec.model_copy(update={"beams": beams, "length_penalty": 2.0})
+    base, after = tmp_path / "base", tmp_path / "after"
+    base.mkdir(), after.mkdir()
+    save_taskmodel(tiny_taskmodel("bart", spec), base)
+    said = json.loads((base / "generation_config.json").read_text())
+    (base / "generation_config.json").write_text(json.dumps(said | {"num_beams": 4} | own))
+    model = load_taskmodel(base)
+    assert f"{next(iter(own))} True" in caplog.text
+    save_taskmodel(model, after)
+    found = json.loads((after / "generation_config.json").read_text())
+    assert (found["num_beams"], found["early_stopping"], found["do_sample"]) == (beams, False, False)
+    assert "temperature" not in found
+    assert (found["decoder_start_token_id"], found["eos_token_id"]) == (
+        said["decoder_start_token_id"],
+        said["eos_token_id"],
+    )
