@@ -34,30 +34,32 @@ SPECS: Mapping[Words, TaskSpec] = {
     "written": TaskSpec(kind="seq2seq", metric="chrf"),
 }
 """What a network that is pretrained answers, by the words that it predicts."""
+DECODING: Mapping[str, tuple[Words, str]] = {
+    "writes": (
+        "written",
+        "span_corruption, denoising and masked_segment are for an encoder with a decoder, the other objectives and "
+        "classes of sequences are not",
+    ),
+    "causal": ("next", "next_word is for decoders, the other objectives and classes of sequences are for encoders"),
+    "permutes": ("ordered", "plm is for XLNet, the other objectives and classes of sequences are for other encoders"),
+}
+"""What an objective says of itself -> the words that it predicts, and why nothing else goes with it."""
 
 
 def words_of(block: Pretraining) -> Words:
     """Return which words the objectives of a block predict.
 
     Raises:
-        UserError: If some predict the next one, or words in any order, and others masked ones: networks of other heads.
+        UserError: If some predict the next one, or words in any order, and others masked ones, or if a task beside them
+            asks for the class of a sequence: networks of other heads.
     """
-    asked = [own for stage in block.stages for task in stage.tasks.values() for own in task.objectives.given.values()]
-    if any(own.writes for own in asked):
-        if not all(own.writes for own in asked):
-            raise UserError(
-                "pretrain.stages: span_corruption, denoising and masked_segment are for an encoder with a decoder, the "
-                "other objectives are not; choose one"
-            )
-        return "written"
-    if any(own.causal for own in asked):
-        if not all(own.causal for own in asked):
-            raise UserError("pretrain.stages: next_word is for decoders, the other objectives for encoders; choose one")
-        return "next"
-    if any(own.permutes for own in asked):
-        if not all(own.permutes for own in asked):
-            raise UserError("pretrain.stages: plm is for XLNet, the other objectives for other encoders; choose one")
-        return "ordered"
+    tasks = [task.objectives.given for stage in block.stages for task in stage.tasks.values()]
+    asked = [own for given in tasks for own in given.values()]
+    for field, (words, said) in DECODING.items():
+        if any(getattr(own, field) for own in asked):
+            if not all(tasks) or not all(getattr(own, field) for own in asked):
+                raise UserError(f"pretrain.stages: {said}; choose one")
+            return words
     return "masked" if any(own.predicts_words for own in asked) else "none"
 
 

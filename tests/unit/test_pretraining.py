@@ -186,7 +186,22 @@ def test_a_decoder_learns_the_next_word(family, data):
         (
             [{"a": {"objectives": {"next_word": {}}}, "b": {"objectives": {"mlm": {}}}}],
             {"family": "gpt2"},
-            "next_word is for decoders, the other objectives for encoders",
+            "next_word is for decoders, the other objectives and classes of sequences are for encoders",
+        ),
+        (
+            [{"a": {"objectives": {"next_word": {}}}, "b": {"pair": "sentence_order"}}],
+            {"family": "gpt2"},
+            "next_word is for decoders, the other objectives and classes of sequences are for encoders",
+        ),
+        (
+            [{"a": {"objectives": {"plm": {}}}}, {"b": {"reorder": 3}}],
+            {"family": "xlnet"},
+            "plm is for XLNet, the other objectives and classes of sequences are for other encoders",
+        ),
+        (
+            [{"a": {"objectives": {"masked_segment": {}}}}, {"b": {"pair": "next_sentence"}}],
+            {"family": "bart"},
+            "are for an encoder with a decoder, the other objectives and classes of sequences are not",
         ),
     ],
 )

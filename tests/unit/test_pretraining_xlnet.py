@@ -133,5 +133,5 @@ def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="plm answers from a stream of its own"):
         Stage(tasks={"text": {"objectives": {"plm": {}, "mlm": {}}}})
     two = {"one": {"objectives": "plm"}, "two": {"objectives": "mlm"}}
-    with pytest.raises(UserError, match="plm is for XLNet, the other objectives for other encoders"):
+    with pytest.raises(UserError, match="plm is for XLNet, the other objectives and classes of sequences are for"):
         words_of(Pretraining(text="nowhere", stages=[{"tasks": two}]))
