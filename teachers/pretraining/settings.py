@@ -150,9 +150,10 @@ class PretextTask(_Block):
         writing = [name for name, own in self.objectives.given.items() if own.writes]
         if writing and named:
             raise ValueError(f"{writing[0]} has no token that knows a pair; leave {named[0]} out")
-        if self.format == "blocks" and (self.pair or self.reorder):
+        if self.format not in ("segment_pair", "sentence_pair") and (self.pair or self.reorder):
             raise ValueError(
-                "sequences: blocks may begin inside of a sentence; choose another for pairs and paragraphs"
+                f"sequences: {self.format} does not keep sentences apart; leave it out for pairs and paragraphs, or "
+                "take sentence_pair"
             )
         if self.sequences is not None and self.own_source:
             raise ValueError("sequences: is for text; given pairs, dialogues and translations are sequences already")

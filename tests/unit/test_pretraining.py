@@ -597,6 +597,9 @@ def test_a_network_is_trained_further_with_its_own_tokenizer(data):
         ({"objectives": {"mlm": {"units": "phrase"}}}, "lists go with 'units: phrase'"),
         ({"objectives": {"mlm": {"mask": 0.9, "random": 0.2}}}, "shares of one whole"),
         ({"given": "x", "sequences": "doc_sentences"}, "given pairs, dialogues and translations are sequences already"),
+        ({"reorder": 3, "sequences": "doc_sentences"}, "sequences: doc_sentences does not keep sentences apart"),
+        ({"pair": "next_sentence", "sequences": "full_sentences"}, "full_sentences does not keep sentences apart"),
+        ({"pair": "sentence_order", "sequences": "blocks"}, "sequences: blocks does not keep sentences apart"),
     ],
 )
 def test_tasks_that_make_no_sense_are_refused(data, task, said):
