@@ -244,10 +244,15 @@ def masked_accuracy(spec: Asks, answers: Sequence[Answer], examples: Sequence[Ex
     return _ratio(column(answers, "correct"), column(answers, "total"))
 
 
+def perplexity_of(loss: float) -> float:
+    """Return the exponential of a mean loss in nats, finite for every loss that is."""
+    return float(np.exp(min(loss, MOST_NATS)))
+
+
 def perplexity(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
     """Exponential of the mean loss of a token that is predicted."""
     loss = _ratio(column(answers, "loss"), column(answers, "total"))
-    return lambda indices: float(np.exp(min(loss(indices), MOST_NATS)))
+    return lambda indices: perplexity_of(loss(indices))
 
 
 def likelihood(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:
@@ -262,7 +267,7 @@ def word_perplexity(spec: Asks, answers: Sequence[Answer], examples: Sequence[Ex
     Models with other tokenizers can be compared by it, as by ``bits_per_byte`` (Radford et al. 2019).
     """
     loss = _ratio(column(answers, "loss"), column(answers, "words"))
-    return lambda indices: float(np.exp(min(loss(indices), MOST_NATS)))
+    return lambda indices: perplexity_of(loss(indices))
 
 
 def bits_per_byte(spec: Asks, answers: Sequence[Answer], examples: Sequence[Example]) -> Scorer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation)
 
 from eval.inference import batches_by_length
+from eval.metrics.scorers import perplexity_of
 from teachers.anatomy.encoder import base_encoder, has_decoder, layer_count
 from teachers.data.encoded_dataset import Batch
 from teachers.losses.loss import Loss
@@ -134,10 +134,10 @@ class PretextMonitor:
                 scores[f"{name}.accuracy"] = float(values.double().mean())
             loss = float(losses.double().mean())
             perplexing = name in PERPLEXED or has_decoder(self.network)
-            scores |= {f"{name}.perplexity": math.exp(loss)} if perplexing else {f"{name}.loss": loss}
+            scores |= {f"{name}.perplexity": perplexity_of(loss)} if perplexing else {f"{name}.loss": loss}
         for name, outcomes in bare.items():
             mean = float(torch.cat([losses for _, losses in outcomes]).double().mean())
-            scores[f"{name}.perplexity_without_memory"] = math.exp(mean)
+            scores[f"{name}.perplexity_without_memory"] = perplexity_of(mean)
         return {"scores": scores, "score": next(iter(scores.values()))}
 
     def _answer(self, batch: Batch, found: _Outcomes) -> None:

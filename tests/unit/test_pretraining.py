@@ -508,6 +508,12 @@ def test_it_learns(data):
     assert history[-1]["scores"]["mlm.accuracy"] > 0.4
 
 
+def test_a_loss_too_high_for_a_perplexity_ends_no_training(data):
+    found = pretrain(block(data, [{"text": {"objectives": {"mlm": {}}}}], learning_rate=10.0))
+    (entry,) = record(found)["stages"][0]["history"]
+    assert entry["scores"]["mlm.perplexity"] == pytest.approx(np.exp(700.0))
+
+
 def test_tasks_of_a_stage_take_turns_and_heads_go_on_in_the_next(data):
     first = {"words": {"objectives": "mlm"}}
     second = {**first, "order": {"reorder": 2, "task_type": 1}}
