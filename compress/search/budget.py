@@ -101,6 +101,14 @@ class Budget(Block):
         """Whether milliseconds count."""
         return "p50_ms" in self.optimise or self.limit("p50_ms") is not None
 
+    def shared(self) -> dict[str, Any]:
+        """Return the blocks of a recipe that all candidates have alike, as plain values."""
+        given, timing = self.plain(), self.limit("p50_ms")
+        evaluate: dict[str, Any] = {"against": "teacher", "margin": self.margin}
+        evaluate |= {"stress": self.stress, "attributions": self.attributions}
+        evaluate["latency"] = {"batch": [1 if timing is None else timing.batch]} if self.times else None
+        return {"seed": self.seed, "task": given["task"], "teacher": given["teacher"], "evaluate": evaluate}
+
     def plain(self) -> dict[str, Any]:
         """Return the values that were given, as plain JSON values."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -91,15 +91,9 @@ class Candidate:
             UserError: If there can be no such recipe.
         """
         own = {name: values[name] for name in PARTS if values.get(name) is not None}
-        given = budget.plain()
-        timing = budget.limit("p50_ms")
-        evaluate: dict[str, Any] = {"against": "teacher", "margin": budget.margin}
-        evaluate |= {"stress": budget.stress, "attributions": budget.attributions}
-        evaluate["latency"] = {"batch": [1 if timing is None else timing.batch]} if budget.times else None
-        shared = {"seed": budget.seed, "task": given["task"], "teacher": given["teacher"]}
-        key = json_digest({**own, **shared})[:8]
-        recipe = recipe_from_plain({"name": f"candidate-{key}", **shared, **own, "evaluate": evaluate}, "candidate")
-        return cls(recipe, key, describe(own))
+        shared = budget.shared()
+        key = json_digest({**own, **{name: value for name, value in shared.items() if name != "evaluate"}})[:8]
+        return cls(recipe_from_plain({"name": f"candidate-{key}", **shared, **own}, "candidate"), key, describe(own))
 
     def at(self, share: float) -> Recipe:
         """Return the recipe with this part of its optimizer steps; each training has a whole schedule of its own."""

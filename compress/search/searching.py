@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from compress.certification.certifying import certify
+from compress.engine.preflight import foresee
 from compress.engine.preparation import augmented, prepare
-from compress.engine.run_folder import RESULTS, RESULTS_FILE, take
+from compress.engine.run_folder import RESULTS, RESULTS_FILE, provisional, take
 from compress.export.runtime.answering import Runtime
 from compress.reading.yaml_places import decode, read_yaml
 from compress.recipe.schema import Recipe
@@ -102,8 +103,11 @@ def search(
     from compress.search.trials import Trials
 
     out = Path(out)
-    _take(budget, out, resume)
-    searching = _Searching(budget, out, observe)
+    _refuse_other(budget, out, resume)
+    with provisional(out):
+        searching = _Searching(budget, out, observe)
+    _take(budget, out)
+    searching.measure_teacher()
     trials = Trials(budget, out, storage)
     try:
         with whole("search", kept_in=out):
@@ -122,20 +126,28 @@ class _Searching:
     def __init__(self, budget: Budget, out: Path, observe: Observer | None) -> None:
         self.budget, self.out, self.observe = budget, out, observe
         self.next_page = time.monotonic()
-        given = budget.plain()
         # The student of this recipe is the teacher itself, so all that candidates share is prepared once.
-        shared = {"seed": budget.seed, "task": given["task"], "teacher": given["teacher"], "evaluate": {}}
-        self.prepared: Prepared = prepare(Recipe.model_validate(shared))
-        if len(self.prepared.teachers) != 1 or self.prepared.task is None:
+        shared = Recipe.model_validate(budget.shared())
+        try:  # before anything is trained, also what would refuse a winner when all of them are
+            seen = foresee(shared)
+        except UserError as error:
+            raise UserError(*(problem.removeprefix("evaluate.") for problem in error.problems)) from error
+        if seen.task is None or seen.prepared is None or len(seen.prepared.teachers) != 1:
             raise UserError("teacher: a search compresses one model; name one model and one seed")
-        self.split = SELECT if SELECT in self.prepared.task.splits else "validation"
-        if not len(self.prepared.task.select):
+        if not len(seen.task.select):
             raise UserError("task: too few labelled examples to compare candidates on; add a validation split")
-        self.template, self.hand_made = _space(budget, self.prepared)
-        with exclusive(out / TEACHER):
-            if not (out / TEACHER / RESULT_FILE).is_file():
-                measure(self.prepared.teachers[0], self.prepared.task, split=self.split).save(out / TEACHER)
-        self.teacher = Result.load(out / TEACHER)
+        self.split = SELECT if SELECT in seen.task.splits else "validation"
+        self.template, self.hand_made = _space(budget, seen.prepared)
+        self.prepared: Prepared = prepare(shared, roles=seen.roles)
+
+    def measure_teacher(self) -> None:
+        """Measure what candidates are compared with, unless this or another process did before."""
+        place, task = self.out / TEACHER, self.prepared.task
+        assert task is not None
+        with exclusive(place):
+            if not (place / RESULT_FILE).is_file():
+                measure(self.prepared.teachers[0], task, split=self.split).save(place)
+        self.teacher = Result.load(place)
 
     def starts(self) -> list[Point]:
         """Return the points that are tried first."""
@@ -337,8 +349,8 @@ def _beyond(standing: Standing, budget: Budget) -> str:
     return "; ".join(f"{shown_cost(limit.what, standing)}, allowed is {limit}" for limit in found)
 
 
-def _take(budget: Budget, out: Path, resume: bool) -> None:
-    """Take a folder for this search.
+def _refuse_other(budget: Budget, out: Path, resume: bool) -> None:
+    """Refuse a folder that does not hold this search.
 
     Raises:
         UserError: If it holds something else.
@@ -359,9 +371,13 @@ def _take(budget: Budget, out: Path, resume: bool) -> None:
                 f"{out}: holds a search for something else (see {BUDGET_FILE} there); choose another --out; "
                 f"only {', '.join(FREE)} may change"
             )
+
+
+def _take(budget: Budget, out: Path) -> None:
+    """Take a folder for this search."""
     take(out)
     text = yaml.safe_dump(_kept(budget), sort_keys=False, allow_unicode=True)
-    atomic_write(mark, text.encode())
+    atomic_write(out / BUDGET_FILE, text.encode())
 
 
 def _kept(budget: Budget) -> dict[str, Any]:

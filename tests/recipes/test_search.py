@@ -4,20 +4,24 @@ import json
 import shutil
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks import searches
 from compress.artifact.lineage import FILE as LINEAGE
+from compress.search import Budget
+from compress.search import search as search_within
 from eval.certificate import recheck
 from eval.cost.size import file_bytes
 from eval.errors import UserError
 from eval.task import Examples
+from teachers.anatomy.encoder import base_encoder
 from teachers.taskmodel import save_taskmodel
 from tests.forking import Call
 from tests.interrupting import Interruption
 from tests.recipes.test_recipes import write_data
-from tests.tiny import tiny_task, tiny_taskmodel
+from tests.tiny import tiny_spec, tiny_task, tiny_taskmodel
 
 BUDGET = """\
 name: tiny
@@ -71,6 +75,33 @@ def search(place, *more, at=0):
     arguments = ["search", "budget.yaml", "--out", "out", *more]
     home = {"COMPRESS_HOME": str(place / "home")}
     return Call(arguments, place, home, seconds=300, interruption=Interruption(at=at))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        ("classification", {"limits": ["loss <= 60 points"]}, "margin=0.6 is 60 points of accuracy"),
+        ("tagging", {"attributions": True}, "attributions: a tagging model does not give one score"),
+        ("classification", {"teacher": {"model": "base"}}, "base is .*without a trained head for classification"),
+        ("classification", {"space": {"template": "space.yaml", "start": "start.yaml"}}, "is no point of the space"),
+    ],
+)
+def test_what_no_search_can_end_with_is_refused_before_anything_is_kept(kind, given, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COMPRESS_HOME", "home")
+    write_data(tiny_task(kind, examples=32), Path("data"))
+    model = tiny_taskmodel("bert", tiny_spec(kind))
+    Path("teacher").mkdir()
+    save_taskmodel(model, Path("teacher"))
+    base_encoder(model.model).save_pretrained("base")
+    model.tokenizer.save_pretrained("base")
+    Path("space.yaml").write_text("steps: [{search: [prune.vocabulary, null]}]\n")
+    Path("start.yaml").write_text("steps: [quantize.dynamic]\n")
+    told = {"task": {"kind": kind, "data": "data"}, "teacher": {"model": "teacher"}, "optimise": "score"}
+    wanted = Budget.model_validate({**told, "candidates": 1, **given})
+    with pytest.raises(UserError, match=words):
+        search_within(wanted, "out")
+    assert not Path("out").exists()
 
 
 @pytest.fixture(scope="module")

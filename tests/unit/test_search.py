@@ -313,16 +313,16 @@ def test_a_search_goes_on_for_the_same_limits_wherever_its_budget_is_named_from(
 
     space = {"space": {"template": "space.yaml"}}
     whole = written("budget.yaml", "p50_ms <= 2", **space)
-    searching._take(read_budget(whole), tmp_path / "out", resume=False)
+    searching._take(read_budget(whole), tmp_path / "out")
     monkeypatch.chdir(tmp_path)
     for line in ("p50_ms <= 3 @ batch 1", "p50_ms <= 2 ms @ 1 thread"):
-        searching._take(read_budget(written("budget.yaml", line, **space).name), tmp_path / "out", resume=True)
+        searching._refuse_other(read_budget(written("budget.yaml", line, **space).name), tmp_path / "out", resume=True)
     for other in ("p50_ms <= 2 @ batch 8", "p50_ms <= 2 @ 2 threads", "bytes <= 1 MB"):
         with pytest.raises(UserError, match="holds a search for something else"):
-            searching._take(read_budget(written("other.yaml", other, **space)), tmp_path / "out", resume=True)
+            searching._refuse_other(read_budget(written("other.yaml", other, **space)), tmp_path / "out", resume=True)
     (tmp_path / "space.yaml").write_text("steps: [prune.vocabulary]\n")
     with pytest.raises(UserError, match="holds a search for something else"):
-        searching._take(read_budget(whole), tmp_path / "out", resume=True)
+        searching._refuse_other(read_budget(whole), tmp_path / "out", resume=True)
 
 
 def test_a_share_shortens_what_trains_and_nothing_else():
