@@ -234,8 +234,9 @@ class Trials:
     def _promoted(self) -> FrozenTrial | None:
         """Return the trial whose candidate is trained for the next share: of the highest share, the best."""
         trials, shares, closing = self._all(), self.budget.shares, self.closing()
+        failed = {t.user_attrs.get("key") for t in trials if t.state == TrialState.PRUNED and _goes_on(t, 0)}
         for rung in reversed(range(len(shares) - 1)):
-            done = {t.user_attrs["key"]: t for t in trials if _is_done(t, rung)}
+            done = {t.user_attrs["key"]: t for t in trials if _is_done(t, rung) and t.user_attrs["key"] not in failed}
             further = {t.user_attrs.get("key") for t in trials if _goes_on(t, rung)}
             count = int(len(done) * shares[rung] / shares[rung + 1] + 1e-9)
             count = max(count, self.budget.winners) if closing else count

@@ -278,6 +278,25 @@ def test_a_candidate_without_an_interval_falls_and_the_search_goes_on(tmp_path, 
     assert "entity_f1 has no interval there" in found.dropped
 
 
+def test_where_the_best_fails_when_it_is_trained_further_the_next_goes_on(tmp_path):
+    trials = pytest.importorskip("compress.search.trials").Trials(
+        budget(optimise="score", candidates=2, shares=(0.5, 1)), tmp_path
+    )
+    try:
+        for key, difference in (("best", 0.0), ("next", -0.1)):
+            job = trials.next()
+            job.trial.set_user_attr("key", key)
+            job.trial.set_user_attr("difference", [difference, difference, difference])
+            trials.done(job.trial, standing(key, 5, difference, rung=0))
+        keys = []
+        while (job := trials.next()) is not None:
+            keys.append(job.trial.user_attrs["key"])
+            trials.drop(job.trial, "failed after it was trained", {"impossible": 1.0})
+    finally:
+        trials.close()
+    assert keys == ["best", "next"]
+
+
 def test_verdicts_of_several_winners_hold_together():
     found = finals([winner(0.001), winner(0.02), winner(0.013)])
     assert [final["p_value_corrected"] for final in found] == pytest.approx([0.003, 0.026, 0.026])
