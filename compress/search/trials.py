@@ -10,10 +10,12 @@ arXiv 1810.05934).
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -278,8 +280,9 @@ KEPT = ("rung", "start", "key", "label", "costs")
 def _opened(folder: Path, storage: str | None) -> optuna.storages.RDBStorage:
     """Return the storage of a search: a database that was named, or the file in its folder."""
     if storage is None:
-        waits = {"connect_args": {"timeout": PATIENCE_SECONDS}}
-        return optuna.storages.RDBStorage(f"sqlite:///{folder / STORAGE}", engine_kwargs=waits)
+        # In an address the '?' and '{' of a folder's name would mean something.
+        opens = partial(sqlite3.connect, folder / STORAGE, timeout=PATIENCE_SECONDS, check_same_thread=False)
+        return optuna.storages.RDBStorage(f"sqlite:///{STORAGE}", engine_kwargs={"creator": opens})
     try:
         return optuna.storages.RDBStorage(storage)
     except (ImportError, SQLAlchemyError) as error:

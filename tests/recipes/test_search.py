@@ -104,6 +104,16 @@ def test_what_no_search_can_end_with_is_refused_before_anything_is_kept(kind, gi
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("name", ["out", "a?b", "{a}", "100%25 é"])
+def test_a_folder_of_any_name_holds_its_own_trials(name, tmp_path, monkeypatch):
+    trials = pytest.importorskip("compress.search.trials").Trials
+    monkeypatch.chdir(tmp_path)
+    told = {"task": {"kind": "classification", "data": "data"}, "teacher": {"model": "teacher"}, "optimise": "score"}
+    trials(Budget.model_validate({**told, "candidates": 1}), Path(name)).close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name / "search.db").is_file()
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, forker):
     """Return a search that nothing disturbed: its folder, and what it printed."""
