@@ -20,7 +20,8 @@ from compress.student.student import Student
 from compress.technique import Technique
 from teachers.training.config import Training
 
-NAME = re.compile(r"\w[\w .+-]*", re.ASCII)
+NAME, LONGEST = re.compile(r"\w[\w .+-]*", re.ASCII), 100
+"""What names a recipe, and the most characters of it."""
 TaskName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)]
 """It names a folder, and stands before the names of losses and scores."""
 
@@ -104,9 +105,10 @@ class Recipe(Block):
     @field_validator("name")
     @classmethod
     def _plain_name(cls, name: str) -> str:
-        if not NAME.fullmatch(name) or len(name) > 100:
+        if not NAME.fullmatch(name) or len(name) > LONGEST:
             raise ValueError(
-                f"{shown(name)} must be up to 100 letters, digits, spaces or . + - _, with a letter or digit first"
+                f"{shown(name)} must be up to {LONGEST} letters, digits, spaces or . + - _, with a letter or digit "
+                "first"
             )
         return name
 
@@ -120,6 +122,21 @@ class Recipe(Block):
     @classmethod
     def _every_error(cls, given: Any, read: Callable[[Any], Any], info: ValidationInfo) -> Any:
         return validated(read, cls, given, (str(info.field_name),))
+
+
+def fitting_name(called: str, end: str) -> str:
+    """Return a name that a recipe may have, made of one that may be anything.
+
+    Args:
+        called: What it is made of, such as the name of a folder.
+        end: What it ends with, whatever is cut off before.
+
+    Examples:
+        >>> fitting_name("my_model.v2", "-optimized"), fitting_name("modèle (1)", "-optimized")
+        ('my_model.v2-optimized', 'mod-le -1--optimized')
+    """
+    stem = re.sub(r"[^\w .+-]+", "-", called, flags=re.ASCII).lstrip(" .+-")
+    return f"{stem[: LONGEST - len(end)] or 'recipe'}{end}"
 
 
 def with_defaults(step: Technique, training: Training) -> Technique:

@@ -16,6 +16,7 @@ from compress.export.check.gate import SYNTHETIC
 from compress.export.check.probes import synthetic_examples
 from compress.export.targets.target_registry import FASTEST
 from compress.recipe.from_yaml import recipe_from_plain
+from compress.recipe.schema import fitting_name
 from compress.shortcuts.labelled_data import given_data
 from compress.shortcuts.own_folder import OwnFolder
 from compress.terminal.output import duration
@@ -89,8 +90,8 @@ def optimize(
     """
     artifact = Artifact.from_pretrained(str(model))
     name = Path(model).name or "model"
-    called = f"{name}-optimized"  # never what results call another model, such as 'teacher'
-    own = OwnFolder(Path(out) if out is not None else Path("runs") / called)
+    called = fitting_name(name, "-optimized")  # never what results call another model, such as 'teacher'
+    own = OwnFolder(Path(out) if out is not None else Path("runs") / f"{name}-optimized")
     if data is None:
         problems = ["text, label: name columns of data; give data, or leave them out"] * bool(text or label)
         problems += ["track: without data no score is measured; give data, or leave it out"] * bool(track)

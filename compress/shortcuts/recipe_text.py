@@ -73,10 +73,12 @@ class Answers:
     @property
     def name(self) -> str:
         """A name for the recipe, made of the data's name and the number of layers."""
+        from compress.recipe.schema import fitting_name
+
         called = self.called or Path(self.data.rstrip("/")).name.split("." if self.one_file else "${")[0]
         stem = re.sub(r"[^A-Za-z0-9.+-]+", "-", called).strip("-.+")
         int8 = any(settings.get("int8") for settings in self.export.values())
-        return f"{stem or 'recipe'}-{self.layers}l{'-int8' if int8 else ''}"
+        return fitting_name(stem, f"-{self.layers}l{'-int8' if int8 else ''}")
 
     @property
     def one_file(self) -> bool:

@@ -116,6 +116,17 @@ def test_the_recipe_of_an_export_is_not_called_like_another_result(tmp_path):
     assert raised.value.args[0].name == "teacher-optimized"
 
 
+@pytest.mark.usefixtures("not_run")
+@pytest.mark.parametrize("name", ["modèle (1)", "模型", "m" * 120])
+def test_the_folder_of_a_model_may_have_any_name(name, tmp_path):
+    rows = model(tmp_path / name)
+    for call, end in ((optimize, "-optimized"), (partial(shrink, layers=1), "-1l")):
+        with pytest.raises(SeenError) as raised:
+            call(name, rows)
+        assert raised.value.args[0].name.endswith(end)
+        assert (tmp_path / "runs" / f"{name}{end}" / "data" / "train.jsonl").is_file()
+
+
 def test_where_a_folder_has_no_name_the_next_run_has_one(tmp_path):
     folder = own_folder.OwnFolder(Path())
     assert folder.beside() == tmp_path.with_name(f"{tmp_path.name}-2")
