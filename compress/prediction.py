@@ -99,30 +99,35 @@ def of_table(
         raise UserError(f"{file}: is empty; put rows below the names of the columns into it")
     columns = matched_columns(asked, first.values, dict(zip(fields, text, strict=False)), labelled=False)
     columns = {field: columns.get(field, field) for field in fields}
-    beside = _told_beside(asked, first.values, columns.values())
-    if not first.problem and (lacking := [name for name in columns.values() if name not in first.values]):
-        there = ", ".join(map(repr, first.values))
-        raise UserError(f"{file}: there is no column {lacking[0]!r}; there are {there}; name it with --text COLUMN")
     waiting: deque[Mapping[str, Any]] = deque()
 
     def examples() -> Iterator[Mapping[str, Any]]:
         for row in chain([first], rows):
             if row.problem:
                 raise UserError(f"{row.where}: {row.problem}")
+            if lacking := [name for name in columns.values() if name not in row.values]:
+                there = f"there is no column {lacking[0]!r}; there are {', '.join(map(repr, row.values))}"
+                raise UserError(f"{row.where}: {there}; name it with --text COLUMN")
             waiting.append(row.values)
             given = {field: row.values[column] for field, column in columns.items()}
+            beside = _told_beside(asked, row.values, columns.values())
             told = {name: row.values[name] for name in beside if row.values[name] not in (None, "")}
             yield {f: asked.parsed(f, value, given) if row.written else value for f, value in given.items()} | told
 
-    header = as_csv
+    header: list[str] = []
     for lines in answer(examples()):
         for line in lines.splitlines():
             predicted = {f"{PREDICTED}{name}": value for name, value in json.loads(line).items()}
             values = {**waiting.popleft(), **predicted}
-            if header:
-                yield _csv_line(values)
-                header = False
-            yield _csv_line(values.values()) if as_csv else _as_json(values).encode() + b"\n"
+            if not as_csv:
+                yield _as_json(values).encode() + b"\n"
+                continue
+            if not header:
+                header = list(values)
+                yield _csv_line(header)
+            if more := [name for name in values if name not in header]:  # of JSON lines
+                raise UserError(f"{file}: the first row has no {more[0]!r}, as another has; name an --out without .csv")
+            yield _csv_line(values.get(name) for name in header)
 
 
 def _told_beside(kind: Kind, columns: Iterable[str], texts: Collection[str]) -> tuple[str, ...]:

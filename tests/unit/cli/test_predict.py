@@ -11,6 +11,7 @@ import pytest
 
 from compress.cli import main
 from compress.prediction import of_table
+from eval.errors import UserError
 
 ROWS = [("a good film", 3, "good"), ("a bad, sad film", 1, "bad"), ("a film", 2, "good")]
 
@@ -110,6 +111,27 @@ def test_dates_and_numbers_of_a_table_come_back(tmp_path):
     assert json.loads(line) == {"text": "a film", "day": "2020-01-31", "days": ["2020-01-31"], "price": "1.50"}
     _, line = of_table(*given, as_csv=True)
     assert line.decode() == 'a film,2020-01-31,"[""2020-01-31""]",1.50\n'
+
+
+def test_rows_of_json_lines_may_have_other_fields_each(tmp_path):
+    file = tmp_path / "films.jsonl"
+
+    def lines(*rows, as_csv=True):
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        answered = of_table(
+            file, "classification", False, ("said",), lambda examples: (b'{"p": 1}' for _ in examples), as_csv
+        )
+        return b"".join(answered).decode()
+
+    first, turned = {"said": "a film", "id": 1}, {"id": 2, "said": "a show"}
+    assert lines(first, turned, {"said": "x"}) == "said,id,predicted_p\na film,1,1\na show,2,1\nx,,1\n"
+    with pytest.raises(UserError, match=r"the first row has no 'id', as another has; name an --out without \.csv"):
+        lines({"said": "x"}, first)
+    assert lines({"said": "x"}, first, as_csv=False).count("predicted_p") == 2
+    with pytest.raises(
+        UserError, match=r"films\.jsonl:2: there is no column 'said'; there are 'id'; name it with --text"
+    ):
+        lines(first, {"id": 2})
 
 
 def test_the_name_of_a_file_is_no_text_to_answer(call, place, export, table, monkeypatch):
