@@ -54,7 +54,8 @@ def init(
         if sys.stdin.isatty():
             raise
         raise UserError(
-            "the answers ended early; give --task, --data, --teacher, --layers and --int8 as flags"
+            "the answers ended early; give --task, --data, --teacher, --finetune or --trained, --layers, and --int8 or "
+            "--no-int8 as flags"
         ) from None
     written = recipe_text(answers, str(out))
 

@@ -75,6 +75,8 @@ def recommend(
         (4, 19)
         >>> recommend("classification", 3, 6).technique, recommend("classification", 3, 6, quick=True).technique
         ('distill.best_of', 'distill.logits')
+        >>> recommend("classification", 3, 6, 100).why[0]
+        '100 examples are few: 20 epochs, so that there are about 80 optimizer steps'
         >>> recommend("classification", 3, 6, classes=151, quick=True).settings
         {'temperature': 2.0, 'alpha': 0.5}
         >>> recommend("seq2seq", 1, 3).technique
@@ -85,10 +87,9 @@ def recommend(
     epochs = _repeated(EPOCHS, examples)
     why = ["a third of the layers or fewer: the first ones"] if first else []
     why += ["the decoder alone loses layers: it runs once a token, the encoder once a text"] if writes else []
-    if epochs > EPOCHS:
-        why.append(
-            f"{examples:,} examples are few: {epochs} epochs, so that there are about {LEAST_UPDATES} optimizer steps"
-        )
+    if examples and epochs > EPOCHS:
+        updates = min(LEAST_UPDATES, epochs * math.ceil(examples / BATCH_SIZE))
+        why.append(f"{examples:,} examples are few: {epochs} epochs, so that there are about {updates} optimizer steps")
     step = _step(kind, classes or 0)
     if (classes or 0) >= MANY_CLASSES and kind_of(kind).labelled:
         why.append(f"{classes} labels are many: soft targets, which did better there than squared logits")
