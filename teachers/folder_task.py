@@ -10,7 +10,7 @@ from eval.errors import UserError
 from eval.files.typed_json import read_values, typed
 from eval.kinds.kind_registry import kind_of, own_kinds
 from eval.task import TaskSpec
-from teachers.sentence_folder import said_by, small_files
+from teachers.sentence_folder import said_by, said_by_cross_encoder, small_files
 
 FILE = "task.json"
 ANEW = "copy the model folder anew"
@@ -52,23 +52,22 @@ def read_task(folder: Path) -> TaskSpec | None:
 def own_task(folder: Path, config: Any) -> TaskSpec:
     """Return the task that a model without ``task.json`` was trained for: what its config says of head and labels.
 
+    A folder of sentence-transformers gives vectors, also where its config still names the masked-language head of the
+    base that it was trained from; one of a ``CrossEncoder`` reads pairs.
+
     Raises:
         UserError: If the model has no head that says it.
     """
     labels = tuple(config.id2label[i] for i in sorted(config.id2label))
     architecture = (config.architectures or [""])[0]
-    for kind in own_kinds():
-        if kind.has_head(architecture) and kind.fits_head(labels, config.problem_type):
-            return TaskSpec(
-                kind=kind.name,
-                labels=labels if kind.labelled else (),
-                metric=kind.metric,
-                max_length=kind.max_length,
-                stride=kind.stride,
-                truncation=kind.truncation,
-            )
-    if (said := said_by(small_files(str(folder)), config)) is not None:
+    heads = [kind for kind in own_kinds() if kind.has_head(architecture)]
+    kind = next((kind for kind in heads if kind.fits_head(labels, config.problem_type)), None)
+    if (kind is None or kind.truth is None) and (said := said_by(small_files(str(folder)), config)) is not None:
         return TaskSpec(kind="embedding", metric="spearman", pair=True, **said)
+    if kind is not None:
+        usual = {name: getattr(kind, name) for name in ("metric", "max_length", "stride", "truncation")}
+        more = (said_by_cross_encoder(small_files(str(folder)), config) if kind.pairs else None) or {}
+        return TaskSpec(kind=kind.name, labels=labels if kind.labelled else (), **usual | more)
     raise UserError(
         f"{folder}: holds {architecture or 'a model without a head'}, which answers no task yet; fine-tune it "
         f"(compress teach --base {folder} --task … --data …), or in Python give its task"

@@ -44,6 +44,8 @@ TOKENIZER = "tokenizer_config.json"
 NO_LIMIT = 10**9
 """From here on the most tokens of a tokenizer say that there is no limit."""
 MODULES = "sentence_transformers.models"
+ACTIVATIONS = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Fields of a config in which versions before 6 keep the activation of a ``CrossEncoder``."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
@@ -146,6 +148,29 @@ def _contradiction(said: dict[str, Any], task: TaskSpec, left_open: dict[str, An
     fixed = {name: value for name, value in said.items() if name not in left_open and name != "max_length"}
     wrong = {name: value for name, value in fixed.items() if getattr(task, name) != value}
     return ", ".join(f"{name}: {_shown(value)}" for name, value in wrong.items())
+
+
+def said_by_cross_encoder(folder: Path, config: Any) -> dict[str, Any] | None:
+    """Return the fields of a task that the folder of a ``CrossEncoder`` says; None if it is no such folder.
+
+    They are ``pair`` and ``max_length``, all the tokens that the library reads.
+
+    Args:
+        folder: A model folder.
+        config: The network's.
+
+    Raises:
+        UserError: If the folder is damaged.
+    """
+    try:
+        limits, more = (_values(folder / name) for name in COVERED[2:])
+        length = _most_tokens(folder, limits)
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{folder}: what it says of its CrossEncoder cannot be read ({error})") from error
+    if more.get("model_type") != "CrossEncoder" and not any(hasattr(config, name) for name in ACTIVATIONS):
+        return None
+    most = max_tokens(config)
+    return {"pair": True, "max_length": most if length is None else max(4, min(length, most))}
 
 
 def save_for_other_libraries(network: Any, folder: Path, task: TaskSpec, *, standard: bool) -> None:

@@ -65,6 +65,14 @@ class TestReading:
             found = load_model(tmp_path, task).task
             assert {name: getattr(found, name) for name in said} == said
 
+    def test_the_head_of_the_base_does_not_make_it_a_language_model(self, tmp_path):
+        foreign(tmp_path)  # as all-mpnet-base-v2 is: its config names the class of the base that it was trained from
+        config = json.loads((tmp_path / "config.json").read_text()) | {"architectures": ["BertForMaskedLM"]}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        found = load_model(tmp_path)
+        assert (found.task.kind, found.task.max_length) == ("embedding", 24)
+        assert vectors(found).shape == (3, 32)
+
     def test_the_tasks_own_length_counts(self, tmp_path):
         foreign(tmp_path)
         data = [{"text_a": "x", "text_b": "y", "label": 1.0}]
@@ -252,6 +260,26 @@ class TestWriting:
         config = json.loads((tmp_path / "config.json").read_text())
         assert config["sentence_transformers"] == {"activation_fn": "torch.nn.modules.linear.Identity"}
         assert json.loads((tmp_path / "tokenizer_config.json").read_text())["model_max_length"] == 32
+
+    @pytest.mark.parametrize("version", [3, 5, 6])
+    def test_a_cross_encoder_of_the_library_reads_pairs_as_long_as_there(self, version, tmp_path):
+        model = tiny_taskmodel("bert", tiny_spec("regression"))
+        model.tokenizer.model_max_length = 24
+        model.model.save_pretrained(tmp_path)
+        model.tokenizer.save_pretrained(tmp_path)
+        sigmoid = "torch.nn.modules.activation.Sigmoid"
+        file, said = {
+            3: ("config.json", {"sbert_ce_default_activation_function": sigmoid}),
+            5: ("config.json", {"sentence_transformers": {"activation_fn": sigmoid, "version": "5.1.0"}}),
+            6: ("config_sentence_transformers.json", {"model_type": "CrossEncoder", "activation_fn": sigmoid}),
+        }[version]
+        values = json.loads((tmp_path / file).read_text()) if version < 6 else {}
+        (tmp_path / file).write_text(json.dumps(values | said))
+        if version == 6:
+            one = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.Transformer"}
+            (tmp_path / "modules.json").write_text(json.dumps([one]))
+        found = load_model(tmp_path).task
+        assert (found.kind, found.pair, found.max_length) == ("regression", True, 24)
 
 
 class TestTheLibraryItself:
