@@ -186,10 +186,10 @@ class VectorIndex:
         """
         asked, form = self._cut(queries), self.form
         if self._graph is not None and not exact:
-            near = self._graph.near(CODED[form.vectors](asked)[0], max(count, form.candidates))
+            near = self._graph.near(CODED[form.vectors](asked)[0], form.candidates)
             return self._all_ranked_again(asked, near, count)
         first = hamming if form.vectors == "binary" else PRODUCTS[form.vectors]
-        best = Best(len(asked), count if form.rescore is None else max(count, form.candidates))
+        best = Best(len(asked), count if form.rescore is None else form.candidates)
         for part in self._parts:
             best.add(first(asked, part[0]))
         if form.rescore is None or not self._parts:

@@ -98,6 +98,14 @@ def test_candidates_of_the_first_stage_are_ranked_by_products(rescore):
         assert scores[query] == pytest.approx(products[query][wanted], abs=1e-6)
 
 
+@pytest.mark.parametrize("form", [{"vectors": "binary", "rescore": "float32"}, {"approximate": True}])
+def test_no_more_than_the_candidates_are_ranked(form):
+    if "approximate" in form:
+        pytest.importorskip("usearch", reason="usearch is not installed: the extra approximate")
+    _, places, scores = search(IndexForm(**form, candidates=6), count=25, parts=3)
+    assert {len(row) for row in (*places, *scores)} == {6}
+
+
 FORMS = [
     IndexForm(),
     IndexForm(dimensions=20),
