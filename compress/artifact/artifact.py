@@ -25,6 +25,9 @@ from teachers.sentence_folder import as_said
 from teachers.taskmodel import TaskModel, load_taskmodel, with_head
 from teachers.training.threshold_choice import with_thresholds
 
+EXPORT_FILE = "export.json"
+"""What ``compress.export`` writes into every folder of its own, and a model's has not."""
+
 
 @dataclass(frozen=True)
 class Artifact(TaskModel):
@@ -252,6 +255,8 @@ def load_model(
             that ``new_head`` does not allow.
     """
     if not is_artifact(source):
+        if (Path(source) / EXPORT_FILE).is_file():
+            raise UserError(f"{source}: is an export; take the model folder that it was made from")
         prepare(source)
         found = load_taskmodel(source, task, seed=seed, accept_incomplete=accept_incomplete)
         if not new_head and (made_for := made_without_head(found)):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from compress.demo.grammar import UNLABELLED, write
 from compress.engine.baseline import BASELINE
 from eval.errors import UserError
+from eval.files.paths import refuse_file
 
 if TYPE_CHECKING:
     from eval.result import Result
@@ -59,11 +60,12 @@ def demonstrate(folder: Path) -> str:
         folder: Where data and results are kept.
 
     Raises:
-        UserError: There is no pretrained encoder.
+        UserError: There is no pretrained encoder, or the folder is a file.
     """
     from compress import certify, read_recipe, recheck, run_recipe
     from eval.report.console import table_text
 
+    refuse_file(folder)
     out, data = folder / "run", folder / "data"
     os.environ |= {"DEMO": str(folder), "COMPRESS_BASE": base()}
     os.environ.setdefault("COMPRESS_HOME", str(folder / "home"))

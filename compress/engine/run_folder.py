@@ -19,7 +19,7 @@ from compress.reading.yaml_places import Document, read_yaml
 from compress.recipe import Recipe, recipe_to_plain, recipe_to_yaml
 from eval.errors import CompressError, UserError
 from eval.files.full_disk import full_disk
-from eval.files.paths import no_folder
+from eval.files.paths import no_folder, refuse_file
 from eval.files.writing import atomic_write, clear_leftovers, is_unfinished
 from eval.result import RESULT_FILE
 
@@ -87,8 +87,7 @@ def refuse_other_run(recipe: Recipe, out: Path, resume: bool) -> None:
     Raises:
         UserError: If it is no folder, not empty, or of another run.
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; --out takes a folder")
+    refuse_file(out)
     if not out.is_dir() or not any(not is_unfinished(path) for path in out.iterdir()):
         return
     mark = out / RECIPE_FILE

@@ -28,6 +28,7 @@ from compress.search.ranges import RANGE, Point, points_of, range_problems, reso
 from compress.search.shared_steps import run_shared, take_over
 from compress.search.standing import Standing, Winner, front, nearest, winners
 from eval.errors import CompressError, UserError
+from eval.files.paths import refuse_file
 from eval.files.typed_json import json_digest
 from eval.files.writing import atomic_write, exclusive, is_unfinished
 from eval.kinds.kind_registry import kind_of
@@ -356,8 +357,7 @@ def _refuse_other(budget: Budget, out: Path, resume: bool) -> None:
         UserError: If it holds something else.
     """
     mark = out / BUDGET_FILE
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; --out takes a folder")
+    refuse_file(out)
     if out.is_dir() and not all(map(is_unfinished, out.iterdir())):
         if not resume and mark.is_file():
             raise UserError(

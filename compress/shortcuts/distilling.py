@@ -21,6 +21,7 @@ from eval.data.judging import with_train
 from eval.errors import UserError
 from eval.files.paths import from_anywhere
 from eval.kinds.kind_registry import kind_of
+from eval.measurement import wrong_margin
 from eval.naming import public_name
 from teachers.anatomy.encoder import decoder_layer_names, layer_count
 
@@ -92,6 +93,7 @@ def shrink(
     problems = (
         [] if 1 <= wanted < max(2, has) else [f"layers: got {wanted}, the model has {has}; give fewer, at least 1"]
     )
+    problems += wrong_margin(spec, margin)
     if kind_of(spec.kind).truth is None:
         problems.append(
             f"{model}: predicts words of plain text; a recipe with a task of its own distils it (compress init)"

@@ -26,6 +26,7 @@ from eval.data.loading import Task
 from eval.errors import CompressError, UserError
 from eval.files.paths import from_anywhere
 from eval.kinds.kind_registry import kind_of
+from eval.measurement import wrong_margin
 from eval.task import Examples, TaskSpec
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def optimize(
         if problems:
             raise UserError(*problems)
         return _on_synthetic_texts(artifact, own.export, agreement)
+    if problems := wrong_margin(artifact.task, margin):
+        raise UserError(*problems)
     task, place, notes = given_data(artifact, data, text, label, with_test, own)
     plain = _recipe(from_anywhere(model), called, place, task.spec, margin, agreement)
     done, export, certified = own.finish(recipe_from_plain(plain | ({"track": track} if track else {}), called))

@@ -22,7 +22,7 @@ from compress.export.targets.target_registry import FASTEST
 from compress.recipe import Recipe, parse_recipe, read_recipe, recipe_to_plain
 from eval.errors import UserError
 from eval.files.json_text import JsonError, read_json
-from eval.files.paths import place_beside
+from eval.files.paths import place_beside, refuse_file
 from eval.files.writing import atomic_folder, atomic_write
 
 CERTIFICATE = "model.cert"
@@ -58,9 +58,13 @@ class OwnFolder:
         recipe: Its recipe, where one is kept to be changed.
         run: The folder of its run.
         export: Where its export is reached.
+
+    Raises:
+        UserError: If it is a file.
     """
 
     def __init__(self, path: Path) -> None:
+        refuse_file(path)
         self.path = path
         self.data, self.recipe, self.run, self.export = (path / name for name in ("data", RECIPE_FILE, INSIDE, FASTEST))
 

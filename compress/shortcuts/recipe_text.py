@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from compress.reading.variables import escape
 from compress.shortcuts.recommendation import Recommendation, finetuning, recommend
 from eval.errors import UserError
 from eval.files.json_text import read_json
@@ -196,7 +197,9 @@ def recipe_text(answers: Answers, file: str, out: Path | None = None) -> str:
 
 
 def _quoted(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """Return a value as YAML reads it in quotes, in which control characters stand as escapes alone."""
+    said = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[\x7f-\x9f\u2028\u2029\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", said)
 
 
 def _head(answers: Answers, file: str, out: Path | None) -> str:
@@ -224,7 +227,7 @@ def _task(answers: Answers) -> str:
         data = f"files: {{train: {_quoted(answers.data)}}}      # what chooses and what reports is taken out of it"
     named = ", ".join(f"{name}: {_quoted(column)}" for name, column in answers.columns.items())
     columns = f"\n  columns: {{{named}}}" if named else ""
-    labels = f"\n  labels: {_quoted(list(answers.labels))}" if answers.labels else ""
+    labels = f"\n  labels: {escape(_quoted(list(answers.labels)))}" if answers.labels else ""
     return f"""\
 # {kind.name}: {kind.meaning}.
 task:

@@ -50,3 +50,13 @@ def place_beside(folder: Path, end: str) -> Path:
     """Return the place beside a folder that has its whole name, dots included, and a further end."""
     folder = folder.resolve() if folder.name in ("", "..") else folder
     return folder.with_name(f"{folder.name}{end}")
+
+
+def refuse_file(out: Path) -> None:
+    """Refuse a file where a folder is to be written.
+
+    Raises:
+        UserError: If it is one.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; --out takes a folder")

@@ -168,6 +168,16 @@ def test_mistakes(tmp_path):
         optimize("m", [{"text": "a", "label": "bad"}], text="Review")
     with pytest.raises(UserError, match="track: without data no score is measured"):
         optimize("m", track="tensorboard")
+    for call in (optimize, shrink):
+        with pytest.raises(UserError, match="margin=7 is 700 points of accuracy"):
+            call("m", "data", margin=7)
+        Path("file").touch()
+        with pytest.raises(UserError, match="file: is a file; --out takes a folder"):
+            call("m", "data", out="file")
+        Path("export").mkdir(exist_ok=True)
+        Path("export/export.json").touch()
+        with pytest.raises(UserError, match="export: is an export; take the model folder that it was made from"):
+            call("export", "data")
     AutoModel.from_pretrained("m").save_pretrained("base")
     with pytest.raises(UserError, match=r"base: holds BertModel, which answers no task yet; .* --base base --task"):
         optimize("base")
@@ -260,6 +270,12 @@ def test_there_is_no_second_training_if_it_must_be_quick(tmp_path):
     (step,) = parse_recipe(recipe_text(many, "r.yaml")).steps
     assert [term.technique.name for block in step.of for term in block.terms] == ["distill.logits", "distill.labels"]
     assert step.of[0].terms[0].technique.loss == "kl", "many classes: soft targets"
+
+
+def test_a_recipe_reads_labels_of_any_characters(tmp_path):
+    odd = ("a\x7fb", "c\x85d", "e\u2028f", "${HOME}", "$${x}", 'g"h', "ünï 😀")
+    answers = Answers("classification", "d", "t", False, 1, {"onnx": {}}, labels=odd)
+    assert parse_recipe(recipe_text(answers, "r.yaml")).task.labels == odd
 
 
 def test_a_model_that_writes_loses_layers_of_its_decoder(tmp_path):

@@ -8,8 +8,8 @@ from torch.nn import functional as F  # noqa: N812 (the field's own abbreviation
 
 from teachers.data.pair_rows import TextPairs
 
-BLOCK = 1024
-"""Queries that are compared with all passages at once."""
+SCORES = 1 << 26
+"""Most scores of queries and passages that are held at once."""
 
 
 def mined(pairs: TextPairs, vectors: Tensor, count: int, margin: float) -> dict[int, list[int]]:
@@ -23,8 +23,9 @@ def mined(pairs: TextPairs, vectors: Tensor, count: int, margin: float) -> dict[
     """
     scaled, found = F.normalize(vectors, dim=-1), dict[int, list[int]]()
     columns = list({number: row for row, number in pairs.passages.items()}.values())  # each text once
-    for start in range(0, len(pairs.queries), BLOCK):
-        rows = list(pairs.queries)[start : start + BLOCK]
+    queries, block = list(pairs.queries), max(1, SCORES // max(1, len(columns)))
+    for start in range(0, len(queries), block):
+        rows = queries[start : start + block]
         scores = scaled[rows] @ scaled[columns].T
         right = (scaled[rows] * scaled[[row + 1 for row in rows]]).sum(dim=-1)
         chosen = hard_negatives(scores, right, pairs.belong_together(rows, columns), count, margin)
