@@ -44,6 +44,13 @@ def matrix() -> Iterator[str]:
         yield f"{number} {first}".ljust(left) + " ".join(cells)
 
 
+def refusals() -> dict[str, dict[str, str]]:
+    """Return for each technique those that cannot follow it, and why."""
+    known = names()
+    found = {first: {second: refusal(first, second) for second in known} for first in known}
+    return {first: {name: why.reason for name, why in after.items() if why} for first, after in found.items()}
+
+
 def legend() -> Iterator[str]:
     """Return what the letters of the square mean, and the reasons behind x."""
     yield f"{RUNS} runs, where both are for the model's family and the kind of task; refused before any work:"

@@ -21,8 +21,11 @@ def list_techniques(
     from compress.registry import REGISTRY, describe, names
 
     if pairs:
-        from compress.pairs import legend, matrix
+        from compress.pairs import legend, matrix, refusals
 
+        if json:
+            write_json(refusals())
+            return
         typer.echo("\n".join(("Row: the first of two steps. Column: the second.", "", *matrix(), "", *legend())))
         return
     found, problems = [], REGISTRY.clashes()

@@ -31,6 +31,13 @@ class TestTechniques:
         assert set(found["prune.layers"]["reduces"]) == {"bytes", "export_bytes", "macs", "nonzero", "parameters"}
         assert found["quantize.dynamic"]["freezes"]
 
+    def test_pairs_as_json(self, call):
+        code, out, _ = call("list", "--pairs", "--json")
+        found = json.loads(out)
+        assert (code, set(found)) == (0, set(TECHNIQUES))
+        assert "put it before" in found["prune.layers"]["distill.mobilebert"]
+        assert "distill.logits" not in found["prune.layers"]
+
     @pytest.mark.parametrize("name", TECHNIQUES)
     def test_show_any(self, call, name):
         code, out, err = call("show", name)
