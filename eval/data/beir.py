@@ -228,11 +228,11 @@ def _tell(
     used = {row.values["id"] for found in rows.values() for row in found}
     logger.info("%s: %s documents, %s queries", folder, f"{len(documents):,}", f"{len(used):,}")
     if left := len(queries) - len(used):
-        logger.warning("%s: left out %s queries without a relevant document", folder / QUERIES, f"{left:,}")
+        logger.warning("%s: queries without a relevant document, left out: %s", folder / QUERIES, f"{left:,}")
     for file, what, texts in ((CORPUS, "documents", documents), (QUERIES, "queries", queries)):
         copies = sum(count - 1 for count in Counter(texts.values()).values())
         if copies:
-            logger.warning("%s: %s %s are copies of another one", folder / file, f"{copies:,}", what)
+            logger.warning("%s: %s that are copies of another one: %s", folder / file, what, f"{copies:,}")
 
 
 def _such_as(names: Iterable[str]) -> str:

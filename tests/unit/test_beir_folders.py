@@ -116,7 +116,7 @@ def test_a_query_without_judgements_is_left_out_and_counted(tmp_path, caplog):
     queries = [*ASKED, {"_id": "s", "text": "nobody judged this"}, {"_id": "t", "text": "nothing is right for this"}]
     task, said = counted(tmp_path, caplog, queries=queries, qrels=[*RIGHT, "t\td\t0"])
     assert [query["id"] for query in task.test] == ["q", "r"]
-    assert f"{tmp_path / 'queries.jsonl'}: left out 2 queries without a relevant document" in said
+    assert f"{tmp_path / 'queries.jsonl'}: queries without a relevant document, left out: 2" in said
 
 
 def test_copies_are_kept_and_counted(tmp_path, caplog):
@@ -124,8 +124,8 @@ def test_copies_are_kept_and_counted(tmp_path, caplog):
     queries = [*ASKED, {"_id": "s", "text": "which is warm?"}]
     task, said = counted(tmp_path, caplog, corpus=corpus, queries=queries, qrels=[*RIGHT, "s\tf\t1"])
     assert len(task.test[0]["corpus"].texts) == 4
-    assert f"{tmp_path / 'corpus.jsonl'}: 2 documents are copies of another one" in said
-    assert f"{tmp_path / 'queries.jsonl'}: 1 queries are copies of another one" in said
+    assert f"{tmp_path / 'corpus.jsonl'}: documents that are copies of another one: 2" in said
+    assert f"{tmp_path / 'queries.jsonl'}: queries that are copies of another one: 1" in said
 
 
 def test_ids_and_judgements_that_stand_twice(tmp_path):
