@@ -10,7 +10,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from compress.reading.variables import escape
 from compress.shortcuts.recommendation import Recommendation, finetuning, recommend
 from eval.errors import UserError
 from eval.files.json_text import read_json
@@ -215,6 +214,7 @@ seed: 13
 
 
 def _task(answers: Answers) -> str:
+    from compress.reading.variables import escape
     from eval.kinds.kind import Kind
 
     kind = kind_of(answers.kind)

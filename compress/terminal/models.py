@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compress.export.runtime.manifest import MANIFEST
 from eval.errors import UserError
 from eval.files.paths import no_folder
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
     from eval.data.loading import Task
     from eval.inference import Predictor
     from eval.task import TaskSpec
+
+EXPORT_FILE = "export.json"
+"""As ``compress.export.runtime.manifest`` calls it, which loads pydantic; the command line starts without."""
 
 AcceptIncomplete = Annotated[
     bool,
@@ -35,10 +37,10 @@ def is_export(source: str | Path) -> bool:
     Raises:
         UserError: If it was, and its manifest is gone.
     """
-    if (Path(source) / MANIFEST).is_file():
+    if (Path(source) / EXPORT_FILE).is_file():
         return True
     if (Path(source) / "encoder.json").is_file():  # models have none
-        raise UserError(f"{source}: is an export, but {MANIFEST} is missing or no file; copy or export it again")
+        raise UserError(f"{source}: is an export, but {EXPORT_FILE} is missing or no file; copy or export it again")
     return False
 
 
@@ -105,7 +107,7 @@ def spec_of(model: Any) -> TaskSpec:
         return task
     from eval.files.typed_json import typed
 
-    found: TaskSpec = typed(task, TaskSpec, f"{model.folder}/{MANIFEST}: task", "copy or export it again")
+    found: TaskSpec = typed(task, TaskSpec, f"{model.folder}/{EXPORT_FILE}: task", "copy or export it again")
     return found
 
 
