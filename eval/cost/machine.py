@@ -27,6 +27,8 @@ FEATURES = (
     "sve",
 )
 """Processor features that decide how fast, and how exact, narrow arithmetic is; names as Linux writes them."""
+CONTAINER = "/sys/fs/cgroup"
+"""Where Linux says what the control group of this process may take and holds, inside a container."""
 LIBRARIES = ("torch", "transformers", "onnxruntime", "onnx", "tokenizers", "numpy", "nlp-compress")
 
 
@@ -145,13 +147,21 @@ def int8_note(features: Iterable[str]) -> str:
 
 def memory_bytes() -> int | None:
     """Return the main memory of the machine, or None where the system does not say."""
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
+    if (total := _counted("/proc/meminfo", "MemTotal:")) is not None:
+        return total * 1024
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def available_bytes() -> int | None:
+    """Return how much more memory the machine, and the container that this runs in, have to give; None if unknown."""
+    free = _counted("/proc/meminfo", "MemAvailable:")
+    limit, held = _counted(f"{CONTAINER}/memory.max", ""), _counted(f"{CONTAINER}/memory.stat", "anon ")
+    if free is None or limit is None or held is None:
+        return free and free * 1024
+    return min(free * 1024, max(0, limit - held))
 
 
 def in_one_line(here: dict[str, Any]) -> str:
@@ -203,6 +213,12 @@ def _gpu(load: bool) -> str | None:
     if torch is None or not torch.cuda.is_available():
         return None
     return str(torch.cuda.get_device_name())
+
+
+def _counted(path: str, name: str) -> int | None:
+    """Return the first number of the line that begins so; None where there is none."""
+    words = next((line[len(name) :].split() for line in _lines(path) if line.startswith(name)), [])
+    return int(words[0]) if words and words[0].isdigit() else None
 
 
 def _lines(path: str) -> list[str]:

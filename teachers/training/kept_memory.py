@@ -12,9 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import platform
 from collections.abc import Iterator
+
+from eval.cost.machine import available_bytes
+from eval.cost.own_memory import resident_bytes
+
+logger = logging.getLogger("teachers.training.kept_memory")
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 """Parameters of ``mallopt``, by their numbers in malloc.h."""
@@ -26,6 +32,9 @@ SHAPES_KEPT = 64
 """Shapes that oneDNN keeps code for: those of about three lengths of a batch."""
 SHAPES_VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY")
 """Variables that say how many, read at oneDNN's first multiplication in a process."""
+GROWTH = 1.5
+"""How many times as much as after its longest batch a training comes to hold. What later ones of other lengths free
+fits less and less exactly what the next ask for (100 batches of 60 to 256 tokens, after one of 256)."""
 SETTINGS = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 """How variables begin with which a user sets what is done with memory, or takes another library for it."""
 
@@ -54,3 +63,23 @@ def freed_memory_kept(device: str) -> Iterator[None]:
         for parameter, value in USUAL.items():
             glibc.mallopt(parameter, value)
         glibc.malloc_trim(0)
+
+
+def warn_if_short(name: str, device: str, pieces: int) -> None:
+    """Warn if a training may come to need more memory than there is; a system then ends it without a word.
+
+    Args:
+        name: What is trained; its longest batch has just been learned.
+        device: Type of the device that trains, such as ``cpu``; others say themselves that their memory is full.
+        pieces: Pieces into which a batch is cut.
+    """
+    left, held = available_bytes(), resident_bytes()
+    if device == "cpu" and left is not None and GROWTH * held > held + left:
+        logger.warning(
+            "%s: its longest batch took %.1f GB of memory, of %.1f that this process can have; if the system ends it, "
+            "training: {gradient_accumulation_steps: %d} learns the same with less",
+            name,
+            held / 1e9,
+            (held + left) / 1e9,
+            2 * pieces,
+        )

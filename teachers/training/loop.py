@@ -46,7 +46,7 @@ from teachers.training.checkpoint_average import LastWeights
 from teachers.training.config import Training
 from teachers.training.dropout import dropout_set
 from teachers.training.freezing import freeze, unfreezing
-from teachers.training.kept_memory import freed_memory_kept
+from teachers.training.kept_memory import freed_memory_kept, warn_if_short
 from teachers.training.layer_groups import rate_factors
 from teachers.training.learning_rate import rate
 from teachers.training.monitor import joined
@@ -229,10 +229,11 @@ class _Loop:
             started = time.perf_counter()
             self.scheduled.at_step(step, self.total)
             self._update(training_task, indices, step)
-            self.train_state.step = step + 1
+            self.train_state.step = done = step + 1
             self._count("seconds", time.perf_counter() - started)
-            every, done = self.training.report_steps, self.train_state.step
-            at_end = last_of_epoch or done == self.total or bool(every and done % every == 0)
+            if step == 0:
+                warn_if_short(self.name, self.device.type, self.accumulation.pieces)
+            at_end = last_of_epoch or done == self.total or done % (self.training.report_steps or self.total) == 0
             if at_end and self._end_of_epoch():
                 return
             now = time.perf_counter()
@@ -242,8 +243,7 @@ class _Loop:
 
     def _schedule(self) -> Iterator[tuple[int, BoundTask, list[int], bool]]:
         """Yield (step, training task, rows, whether a scored epoch ends), from the current step to the last."""
-        an_epoch, every = len(self.batches), self.training.score_epochs
-        step = self.train_state.step
+        step, an_epoch, every = self.train_state.step, len(self.batches), self.training.score_epochs
         while step < self.total:
             self.epoch, done = divmod(step, an_epoch)
             self.batches.set_epoch(self.epoch)

@@ -44,7 +44,8 @@ def test_its_programs_run_in_order(here, capsys):
     asked = [json.loads(line) for line in (here / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
     queries = load_task("retrieval", here / "judged").test
     assert {query["text"]: set(query["relevant"]) for query in queries} == {
-        text: {one["document"] for one in asked if one["question"] == text} for text in {one["question"] for one in asked}
+        text: {one["document"] for one in asked if one["question"] == text}
+        for text in {one["question"] for one in asked}
     }
     (here / "recipe.yaml").write_text(recipe, encoding="utf-8")
     assert read_recipe(here / "recipe.yaml").evaluate.index[1].rescore == "int8"

@@ -14,7 +14,16 @@ import torch
 
 from compress.testing.tiny import tiny_task, tiny_taskmodel
 from teachers.training.config import Training
-from teachers.training.kept_memory import KEEP, SETTINGS, SHAPES_KEPT, SHAPES_VARIABLES, USUAL, freed_memory_kept
+from teachers.training.kept_memory import (
+    GROWTH,
+    KEEP,
+    SETTINGS,
+    SHAPES_KEPT,
+    SHAPES_VARIABLES,
+    USUAL,
+    freed_memory_kept,
+    warn_if_short,
+)
 from teachers.training.loop import train
 
 ROOT = Path(__file__).parents[2]
@@ -156,3 +165,25 @@ def test_the_states_of_the_optimizer_are_freed_before_memory_is_given_back(monke
     before, task = optimizers(), tiny_task()
     train(tiny_taskmodel("bert", task.spec), task.train, training=Training(max_steps=1))
     assert found == [("cpu", before + 1), before]
+
+
+@pytest.mark.parametrize(("left", "said"), [(4.9e9, True), (5.1e9, False), (None, False)])
+def test_a_training_that_may_come_to_need_more_than_there_is(left, said, monkeypatch, caplog):
+    monkeypatch.setattr("teachers.training.kept_memory.resident_bytes", lambda: 10e9)
+    monkeypatch.setattr("teachers.training.kept_memory.available_bytes", lambda: left)
+    assert GROWTH == 1.5
+    warn_if_short("teacher", "cuda", 1)
+    assert not caplog.messages
+    warn_if_short("teacher", "cpu", 2)
+    (warning,) = caplog.messages or [""]
+    assert bool(warning) == said
+    if said:
+        assert "took 10.0 GB of memory, of 14.9 that" in warning
+        assert "gradient_accumulation_steps: 4" in warning
+
+
+def test_it_is_said_once_after_the_longest_batch(monkeypatch, caplog):
+    monkeypatch.setattr("teachers.training.kept_memory.available_bytes", lambda: 0)
+    student = tiny_taskmodel("bert", tiny_task("classification").spec)
+    train(student, tiny_task("classification").train, training=Training(epochs=2, batch_size=4))
+    assert sum("its longest batch took" in message for message in caplog.messages) == 1

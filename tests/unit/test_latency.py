@@ -307,6 +307,21 @@ def test_machine_is_plain_json_and_names_the_libraries():
     assert versions(["numpy", "no-such-library"]) == {"numpy": np.__version__}
 
 
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({"meminfo": ["MemTotal: 9 kB", "MemAvailable:   4 kB"]}, 4096),
+        ({"meminfo": ["MemAvailable: 4 kB"], "memory.max": ["max"], "memory.stat": ["anon 1000"]}, 4096),
+        ({"meminfo": ["MemAvailable: 4 kB"], "memory.max": ["3000"], "memory.stat": ["file 9", "anon 1000"]}, 2000),
+        ({"meminfo": ["MemAvailable: 4 kB"], "memory.max": ["900"], "memory.stat": ["anon 1000"]}, 0),
+        ({}, None),
+    ],
+)
+def test_memory_that_is_left_to_the_machine_and_to_a_container(files, left, monkeypatch):
+    monkeypatch.setattr(machine_module, "_lines", lambda path: files.get(path.rsplit("/", 1)[1], []))
+    assert machine_module.available_bytes() == left
+
+
 def test_cpu_features_are_read_from_the_flags(monkeypatch):
     lines = ["model name\t: Some  CPU 3000", "flags\t\t: fpu avx2 avx512_vnni nonsense"]
     monkeypatch.setattr(machine_module, "_lines", lambda path: lines)
