@@ -16,6 +16,7 @@ from compress.artifact.store import is_artifact, read, write
 from compress.artifact.structure import structure_of
 from eval.data.loading import Task
 from eval.errors import UserError
+from eval.files.paths import at_home
 from eval.kinds.kind_registry import kind_of
 from eval.naming import public_name
 from eval.task import Examples, TaskSpec
@@ -254,6 +255,7 @@ def load_model(
         UserError: If the model is missing, damaged or incomplete, does not answer the task, or would need a new head
             that ``new_head`` does not allow.
     """
+    source = at_home(str(source))
     if not is_artifact(source):
         if (Path(source) / EXPORT_FILE).is_file():
             raise UserError(f"{source}: is an export; take the model folder that it was made from")

@@ -14,6 +14,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from compress.reading.variables import expand
 from compress.reading.wording import shown
 from eval.errors import UserError
+from eval.files.paths import at_home
 
 Location = tuple[str | int, ...]
 """Keys and list indices that lead from the top of a document to a value."""
@@ -175,7 +176,7 @@ class _Reader:
         text, problems = expand(node.value, self.environment)
         for problem in problems:
             self._problem(node, problem)
-        return text
+        return at_home(text)
 
     def _count(self, node: Node, depth: int) -> None:
         self.values += 1

@@ -17,6 +17,7 @@ from eval.data.judging import Met, label_names, with_choosing
 from eval.data.loading import Task, load_task
 from eval.data.roles import assign_roles
 from eval.errors import UserError
+from eval.files.paths import user_path
 from eval.kinds.kind_registry import kind_of
 from eval.kinds.other_form import other_form
 from eval.proof.known_examples import met
@@ -64,7 +65,7 @@ def given_data(
     """
     spec = model.task
     if is_beir(data):
-        found = _search_for_model(spec, Path(data), text, label, own)
+        found = _search_for_model(spec, user_path(data), text, label, own)
     else:
         known = partial(_met, spec.kind, model.chosen_on)
         task, notes = _task_for_model(

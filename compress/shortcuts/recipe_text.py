@@ -13,6 +13,7 @@ from typing import Any
 from compress.shortcuts.recommendation import Recommendation, finetuning, recommend
 from eval.errors import UserError
 from eval.files.json_text import read_json
+from eval.files.paths import user_path
 from eval.kinds.kind_registry import kind_of, own_kinds
 
 ALL_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
@@ -83,7 +84,7 @@ class Answers:
     @property
     def one_file(self) -> bool:
         """Whether the data is a file, which is then learned from; what chooses and what reports is taken out of it."""
-        return Path(self.data).is_file()
+        return user_path(self.data).is_file()
 
     @property
     def advice(self) -> Recommendation:
@@ -101,7 +102,7 @@ def teacher_facts(teacher: str, kind: str) -> dict[str, Any]:
     """
     own = DECODER_LAYERS if kind_of(kind).writes else ()
     try:
-        config = read_json(Path(teacher) / "config.json")
+        config = read_json(user_path(teacher) / "config.json")
         layers = next((config[name] for name in (*own, *ALL_LAYERS) if config.get(name)), None)
         width = config.get("hidden_size") or config.get("dim") or config.get("d_model") or config.get("n_embd")
         learned = [kind for kind in own_kinds() if kind.truth is not None]
@@ -170,7 +171,7 @@ def _local_file(data: str) -> Path | None:
     """Return the local file that is learned from: what was given, or the training split of a folder."""
     from eval.data.readers import format_of
 
-    place = Path(data)
+    place = user_path(data)
     found = [place] if place.is_file() else sorted(place.glob("train.*"))
     return found[0] if found and format_of(found[0]) is not None else None
 

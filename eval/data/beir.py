@@ -18,6 +18,7 @@ from typing import Any
 
 from eval.data.readers import read_jsonl
 from eval.errors import UserError, few, quantity
+from eval.files.paths import user_path
 from eval.files.rows import NOT_UTF8, Row, text_lines
 from eval.kinds.kind_registry import own_kinds
 from eval.kinds.values import BadItemError, plain_text, shown
@@ -38,7 +39,7 @@ NAMED = 3
 
 def is_beir(data: Any) -> bool:
     """Whether data is a folder in this layout: of documents and queries."""
-    return isinstance(data, str | Path) and all((Path(data) / name).is_file() for name in (CORPUS, QUERIES))
+    return isinstance(data, str | Path) and all((user_path(data) / name).is_file() for name in (CORPUS, QUERIES))
 
 
 def searching_kind(kind: str) -> str | None:

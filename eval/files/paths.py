@@ -38,12 +38,22 @@ def user_path(given: str | Path) -> Path:
         ) from error
 
 
+def at_home(given: str) -> str:
+    """Return a name with ``~/`` at its start replaced by the home folder; others, such as of a model hub, unchanged.
+
+    Raises:
+        UserError: If this user has no home.
+    """
+    return str(user_path(given)) if given.startswith("~/") else given
+
+
 def from_anywhere(given: str | Path) -> str:
     """Return the absolute path of what is there, so that it is found from every folder; other names stay as they are.
 
     Those are names of a model hub.
     """
-    return str(Path(given).resolve()) if Path(given).exists() else str(given)
+    given = at_home(str(given))
+    return str(Path(given).resolve()) if Path(given).exists() else given
 
 
 def place_beside(folder: Path, end: str) -> Path:

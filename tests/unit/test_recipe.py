@@ -133,6 +133,13 @@ class TestVariables:
         text = 'teacher: {model: ["${HERE}/a", "${NOWHERE:-b}/${EMPTY:-c}", "$${HERE}$", "$HERE"]}'
         assert parse_recipe(text).teacher.models == ("/there/a", "b/c", "${HERE}$", "$HERE")
 
+    def test_the_home_folder(self, monkeypatch):
+        monkeypatch.setenv("HOME", "/home/of")
+        text = 'teacher: {model: ["~/a", "b/~/c", "~x"]}\nstudent: {from: ~/d, layers: 2}'
+        recipe = parse_recipe(text)
+        assert recipe.teacher.models == ("/home/of/a", "b/~/c", "~x")
+        assert recipe.student.from_ == "/home/of/d"
+
     def test_missing_and_malformed(self, monkeypatch):
         monkeypatch.delenv("NOWHERE", raising=False)
         found = refused('name: a\nteacher:\n  model: ["${NOWHERE}", "${a b}", "${"]')

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from compress.artifact.artifact import load_model
 from tests.unit.cli.conftest import cells
 
 
@@ -68,6 +69,17 @@ class TestInit:
         assert "no errors found" in said
         # The teacher's config says that it has a trained head.
         assert "finetune:" not in re.sub("#.*", "", out.read_text(encoding="utf-8"))
+
+    def test_names_below_the_home_folder(self, call, place, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(place))
+        out = tmp_path / "new.yaml"
+        flags = ("--task", "classification", "--data", "~/data", "--teacher", "~/teacher", "--layers", 2, "--no-int8")
+        assert call("init", *flags, "--out", out)[0] == 0
+        made = out.read_text(encoding="utf-8")
+        assert 'model: "~/teacher"' in made
+        assert "finetune:" not in re.sub("#.*", "", made)  # the teacher's config was read
+        assert call("check", out)[0] == 0
+        assert load_model("~/teacher").task.kind == "classification"
 
     def test_one_table_is_learned_from(self, call, place, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
