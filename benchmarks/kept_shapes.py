@@ -20,7 +20,8 @@ from transformers import BertForSequenceClassification
 from benchmarks.kept_memory import step_of
 from benchmarks.rounds import arguments, tell, timed_in_rounds
 from eval.cost.memory import peak_memory
-from teachers.training.kept_memory import SHAPES_KEPT, SHAPES_VARIABLES, freed_memory_kept
+from teachers.few_shapes import SHAPES_KEPT, SHAPES_VARIABLES
+from teachers.training.kept_memory import freed_memory_kept
 
 NAME = "kept-shapes"
 USUAL = 1024
@@ -28,7 +29,7 @@ USUAL = 1024
 STEPS = 120
 CODE = f"""
 import os, sys
-os.environ["{SHAPES_VARIABLES[0]}"] = sys.argv[1]
+os.environ |= dict.fromkeys({[names[0] for names in SHAPES_VARIABLES]}, sys.argv[1])
 from benchmarks.kept_shapes import train
 train()
 """

@@ -23,6 +23,7 @@ from eval.files.writing import atomic_folder, atomic_write
 from eval.inference import batches_by_length
 from eval.progress.stages import counted
 from teachers.data.encoded_dataset import Batch, EncodedDataset
+from teachers.few_shapes import keep_few_shapes
 from teachers.signals.hooks import INNER, Signals, SignalSpec
 from teachers.signals.live_reader import LiveReader
 from teachers.taskmodel import TaskModel
@@ -118,6 +119,7 @@ def write_signals(folder: Path, model: TaskModel, rows: EncodedDataset, wanted: 
             if written.batches:
                 logger.info("outputs of %s: resuming after %d of %d", model.name, len(rows) - many, len(rows))
             live = LiveReader(model, wanted)
+            keep_few_shapes(device_of(model.model).type)
             for indices in counted(left, f"outputs of {model.name}", many):
                 batch = rows.batch(indices).to(device_of(model.model))
                 with torch.autocast(batch.rows.device.type, torch.bfloat16, enabled=bf16):

@@ -2,10 +2,6 @@
 
 glibc gives large blocks back to the kernel as soon as they are freed, and the next step asks for as many again, which
 the kernel fills with zeros page by page. Logits over a vocabulary and the states of a long batch are such blocks.
-
-oneDNN, which multiplies in bf16, keeps code for the last 1,024 shapes. Every length of a batch is some twenty of them,
-and what they keep lies between the freed blocks, so that no next step can join those: a training grows with every new
-length. Few shapes are kept here; code for a shape is made in less time than is noticed beside a step.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from collections.abc import Iterator
 
 from eval.cost.machine import available_bytes
 from eval.cost.own_memory import resident_bytes
+from teachers.few_shapes import keep_few_shapes
 
 logger = logging.getLogger("teachers.training.kept_memory")
 
@@ -28,10 +25,6 @@ KEEP = {MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1}
 """No block is mapped by itself, and the heap does not shrink."""
 USUAL = {MMAP_MAX: 65_536, MMAP_THRESHOLD: 32 * 2**20, TRIM_THRESHOLD: 64 * 2**20}
 """What glibc comes to by itself once a block of 32 MiB was freed."""
-SHAPES_KEPT = 64
-"""Shapes that oneDNN keeps code for: those of about three lengths of a batch."""
-SHAPES_VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY")
-"""Variables that say how many, read at oneDNN's first multiplication in a process."""
 GROWTH = 1.5
 """How many times as much as after its longest batch a training comes to hold. What later ones of other lengths free
 fits less and less exactly what the next ask for (100 batches of 60 to 256 tokens, after one of 256)."""
@@ -48,8 +41,7 @@ def freed_memory_kept(device: str) -> Iterator[None]:
     Args:
         device: Type of the device that trains, such as ``cpu``.
     """
-    if device == "cpu" and not any(name in os.environ for name in SHAPES_VARIABLES):
-        os.environ[SHAPES_VARIABLES[0]] = str(SHAPES_KEPT)
+    keep_few_shapes(device)
     told = any(name.startswith(SETTINGS) for name in os.environ)
     if device != "cpu" or told or platform.libc_ver()[0] != "glibc":
         yield

@@ -13,19 +13,12 @@ import pytest
 import torch
 
 from compress.testing.tiny import tiny_task, tiny_taskmodel
+from teachers.few_shapes import SHAPES_KEPT, SHAPES_VARIABLES
 from teachers.training.config import Training
-from teachers.training.kept_memory import (
-    GROWTH,
-    KEEP,
-    SETTINGS,
-    SHAPES_KEPT,
-    SHAPES_VARIABLES,
-    USUAL,
-    freed_memory_kept,
-    warn_if_short,
-)
+from teachers.training.kept_memory import GROWTH, KEEP, SETTINGS, USUAL, freed_memory_kept, warn_if_short
 from teachers.training.loop import train
 
+NAMES = [name for names in SHAPES_VARIABLES for name in names]
 ROOT = Path(__file__).parents[2]
 FAULTS = """
 import ctypes, os, resource
@@ -60,6 +53,29 @@ with freed_memory_kept("cpu"):
     with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON_CREATION):
         products()
 """
+LENGTHS = """
+import ctypes
+import torch
+from teachers.training.kept_memory import freed_memory_kept
+
+class Blocks(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena o s hblks hblkhd u f uordblks fordblks keepcost".split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Blocks
+
+def product(length):
+    with torch.autocast("cpu", torch.bfloat16):
+        network(torch.randn(8, length, 128)).sum().backward()
+
+with freed_memory_kept("cpu"):
+    network = torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.GELU(), torch.nn.Linear(512, 128))
+    product(120)
+    before = libc.mallinfo2().uordblks
+    for length in range(20, 120):
+        product(length)
+    print(libc.mallinfo2().uordblks - before)
+"""
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's allocator is what is told")
 
 
@@ -86,7 +102,7 @@ def told(monkeypatch):
 @pytest.fixture(autouse=True)
 def shapes(monkeypatch):
     """The variables of the process, which a test may change."""
-    found = {name: value for name, value in os.environ.items() if name not in SHAPES_VARIABLES}
+    found = {name: value for name, value in os.environ.items() if name not in NAMES}
     monkeypatch.setattr("os.environ", found)
     return found
 
@@ -129,18 +145,26 @@ def test_the_kernel_gives_no_page_twice():
 
 @pytest.mark.parametrize(
     ("device", "given", "kept"),
-    [("cpu", {}, {SHAPES_VARIABLES[0]: str(SHAPES_KEPT)}), ("cuda", {}, {})]
-    + [("cpu", {name: "1024"}, {name: "1024"}) for name in SHAPES_VARIABLES],
+    [
+        ("cpu", {}, {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}),
+        ("cpu", dict.fromkeys(NAMES[1:], "1024"), dict.fromkeys(NAMES[1:], "1024")),
+        (
+            "cpu",
+            {"LRU_CACHE_CAPACITY": "9"},
+            {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(SHAPES_KEPT), "LRU_CACHE_CAPACITY": "9"},
+        ),
+        ("cuda", {}, {}),
+    ],
 )
 def test_code_for_few_shapes_is_kept_where_the_user_says_nothing(device, given, kept, told, shapes):
     shapes |= given
     with freed_memory_kept(device):
         pass
-    assert {name: shapes[name] for name in SHAPES_VARIABLES if name in shapes} == kept
+    assert {name: shapes[name] for name in NAMES if name in shapes} == kept
 
 
 @pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply in bf16 here")
-@pytest.mark.parametrize(("given", "again"), [({}, "cache_miss"), ({SHAPES_VARIABLES[0]: "1024"}, "cache_hit")])
+@pytest.mark.parametrize(("given", "again"), [({}, "cache_miss"), ({NAMES[0]: "1024"}, "cache_hit")])
 def test_a_shape_seen_long_ago_is_forgotten(given, again, shapes):
     run = subprocess.run(
         [sys.executable, "-c", PRODUCTS], cwd=ROOT, capture_output=True, text=True, check=True, env=shapes | given
@@ -148,6 +172,18 @@ def test_a_shape_seen_long_ago_is_forgotten(given, again, shapes):
     created = [line.split(",")[3] for line in run.stdout.splitlines() if ",create:" in line]
     assert len(created) > SHAPES_KEPT
     assert set(created) == {f"create:{again}"}
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply in bf16 here")
+@glibc
+def test_many_lengths_do_not_add_up(shapes):
+    def held(given):
+        run = subprocess.run(
+            [sys.executable, "-c", LENGTHS], cwd=ROOT, capture_output=True, text=True, check=True, env=shapes | given
+        )
+        return float(run.stdout)
+
+    assert held({}) < 0.5 * held(dict.fromkeys(NAMES, "1024"))
 
 
 def test_the_states_of_the_optimizer_are_freed_before_memory_is_given_back(monkeypatch):
