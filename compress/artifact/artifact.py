@@ -271,8 +271,8 @@ def load_model(
         if not new_head:
             raise UserError(_headless(source, f"a model for {artifact.task.kind}", task.kind))
         return artifact.with_task(task, seed)
-    task = as_said(str(source), artifact.model.config, task)
-    task = keeping_thresholds(in_own_order(str(source), artifact.model.config, task), artifact.task)
+    task = as_said(source, artifact.model.config, task)
+    task = keeping_thresholds(in_own_order(source, artifact.model.config, task), artifact.task)
     return replace(artifact, task=task)
 
 

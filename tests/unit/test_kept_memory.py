@@ -147,13 +147,15 @@ def test_the_kernel_gives_no_page_twice():
     ("device", "given", "kept"),
     [
         ("cpu", {}, {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}),
-        ("cpu", dict.fromkeys(NAMES[1:], "1024"), dict.fromkeys(NAMES[1:], "1024")),
+        ("cuda", {}, {}),
+    ]
+    + [
         (
             "cpu",
-            {"LRU_CACHE_CAPACITY": "9"},
-            {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(SHAPES_KEPT), "LRU_CACHE_CAPACITY": "9"},
-        ),
-        ("cuda", {}, {}),
+            {name: "9"},
+            {name: "9"} | {names[0]: str(SHAPES_KEPT) for names in SHAPES_VARIABLES if name not in names},
+        )
+        for name in NAMES
     ],
 )
 def test_code_for_few_shapes_is_kept_where_the_user_says_nothing(device, given, kept, told, shapes):
